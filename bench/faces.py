@@ -20,12 +20,13 @@ from typing import Any
 import httpx
 import msgspec
 
-from portico.cli import demo_config
-from portico.config import Search, StoreSettings, parse_config
+from portico.cli.sites import demo_config
+from portico.config import Search, StoreSettings
+from portico.protocols import parse_config
 from portico.server.assembly import opened_site
 from portico.server.http import Serving, application, server_settings
 from portico.sources.ingest import load_sources
-from portico.telemetry import nowhere
+from portico.telemetry import discard
 
 QUESTION = {"query": {"text": "a warm soup"}}
 VERSION = "2026-07-28"
@@ -48,7 +49,7 @@ async def served(folder: Path) -> AsyncIterator[str]:
         limits=parse_config({"limits": {"anonymous_per_minute": 1_000_000}}).limits,
     )
     async with opened_site(config) as parts:
-        await load_sources(config, parts.store, nowhere)
+        await load_sources(config, parts.store, discard)
         await parts.index.sync(await parts.store.changes.head())
         app = application(parts)
         server, listener = Serving(server_settings(parts, app), app), create_server(("127.0.0.1", 0))

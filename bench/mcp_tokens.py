@@ -18,12 +18,13 @@ import msgspec
 from mcp import Client
 from rs_bpe.bpe import openai
 
-from portico.cli import demo_config
+from portico.cli.sites import demo_config
 from portico.config import Config, StoreSettings
-from portico.protocols.mcp.server import made
+from portico.protocols.mcp.server import make_server
+from portico.protocols.mcp.settings import McpSettings
 from portico.server.assembly import opened_site
 from portico.sources.ingest import load_sources
-from portico.telemetry import nowhere
+from portico.telemetry import discard
 
 LIMIT = 2500  # tokens of the default tools, by every tokenizer, as sent
 TOKENIZERS = {"o200k": openai.o200k_base(), "cl100k": openai.cl100k_base()}
@@ -43,7 +44,7 @@ def seen(tool: dict[str, Any]) -> dict[str, Any]:
 async def listed(config: Config) -> dict[str, Any]:
     """The result of tools/list for a visitor, as the server sends it."""
     async with opened_site(config, background=False) as parts:
-        server = made(parts.site, config, parts.observe, parts.site.identity.nobody())
+        server = make_server(parts.site, config, parts.record, parts.site.access.anonymous_caller())
         async with Client(server, cache=None) as client:
             result = await client.list_tools()
     return result.model_dump(by_alias=True, mode="json", exclude_none=True)
@@ -67,10 +68,10 @@ async def main() -> None:
         url = f"sqlite:///{Path(folder, 'demo.db')}"
         config = msgspec.structs.replace(demo_config(), store=StoreSettings(url=url))
         async with opened_site(config, background=False) as parts:
-            await load_sources(config, parts.store, nowhere)
+            await load_sources(config, parts.store, discard)
         results = {
             offered: await listed(
-                msgspec.structs.replace(config, mcp=msgspec.structs.replace(config.mcp, operations=offered))
+                config.with_section(msgspec.structs.replace(config.section(McpSettings), operations=offered))
             )
             for offered in OFFERED
         }

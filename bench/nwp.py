@@ -469,7 +469,10 @@ class Coding:
 
 
 def codings() -> Iterator[Coding]:
-    for tier, same in ((frames.Tier.JSON, EncodingTier.JSON), (frames.Tier.MSGPACK, EncodingTier.MSGPACK)):
+    for tier, same in (
+        (frames.EncodingTier.JSON, EncodingTier.JSON),
+        (frames.EncodingTier.MSGPACK, EncodingTier.MSGPACK),
+    ):
         for coding in codings_in(tier, same):
             yield replace(coding, name=f"{tier.token}, {coding.name}")
     rows = made_up_rows()[:PAGE]
@@ -479,7 +482,7 @@ def codings() -> Iterator[Coding]:
     yield Coding("msgpack, read a page; its objects, by marshal", partial(codec.decode, page), made)
 
 
-def codings_in(tier: frames.Tier, same: EncodingTier) -> list[Coding]:
+def codings_in(tier: frames.EncodingTier, same: EncodingTier) -> list[Coding]:
     """The frames of a session, and a page of rows by itself, written and read by either.
 
     Of a session there is one frame of each kind, the answer with a page of rows. Each reads what Portico has written.
@@ -490,7 +493,7 @@ def codings_in(tier: frames.Tier, same: EncodingTier) -> list[Coding]:
     write, encode = partial(codec.encode, override_tier=same), partial(frames.encode, tier=tier)
     rows = made_up_rows()[:PAGE]
     row = frames.row_type(schema_of(rows[0]))
-    reader, page, others = frames.Reader(row, ANCHOR), page_of(rows), session()
+    reader, page, others = frames.RecordReader(row, ANCHOR), page_of(rows), session()
     ours = msgspec.structs.replace(caps_of(frames.decode(write(page))), data=rows)
     typed = msgspec.structs.replace(ours, data=[row(**each) for each in rows])
     our_others = [frames.decode(write(each)) for each in others]

@@ -34,7 +34,7 @@ from portico.query import parse_filter
 from portico.search.finder import Finder
 from portico.search.index.memory import MemoryIndex
 from portico.search.index.snapshot import Snapshot
-from portico.search.index.text import wanted
+from portico.search.index.text import parse_text_query
 from portico.store import Store, open_store
 
 
@@ -49,7 +49,7 @@ def median_ms(work: Callable[[int], Any], rounds: int) -> float:
 
 def bare(snapshot: Snapshot, text: str, vector: Any) -> None:
     """The ten best by word and the ten best by meaning, and nothing else."""
-    words = snapshot._text(wanted(text, snapshot.languages))
+    words = snapshot._score_text(parse_text_query(text, snapshot.languages))
     np.argpartition(words, -10)[-10:]
     vectors = snapshot.vectors[""]
     near = vectors.matrix[: vectors.count] @ vector

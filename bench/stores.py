@@ -44,7 +44,7 @@ from generate import NOUNS
 from numpy.typing import NDArray
 
 from portico.models import Embedder
-from portico.query import EVERYTHING, Aggregate, Near, Order, Query, parse_aggregation, parse_filter
+from portico.query import MATCH_ALL, Aggregate, NearVector, Order, Query, parse_aggregation, parse_filter
 from portico.search.finder import Finder
 from portico.search.index.memory import MemoryIndex
 from portico.store import Store, open_store
@@ -164,7 +164,7 @@ async def _each(work: Callable[[int], Awaitable[Any]], number: int) -> None:
 
 async def near(side: Side, vectors: NDArray[np.float32], number: int, raw: dict[str, Any]) -> list[str]:
     vector = tuple(vectors[number % len(vectors)].tolist())
-    query = Query(COLLECTION, near=Near(vector), where=parse_filter(raw), fields=("id",), limit=10)
+    query = Query(COLLECTION, near=NearVector(vector), where=parse_filter(raw), fields=("id",), limit=10)
     return (await page(side, query))[0]
 
 
@@ -190,7 +190,7 @@ def reading(items: int) -> dict[str, Work]:
             side, Query(COLLECTION, order=(Order("released"),), limit=100)
         ),
         "page of 20 with the total": structured(where=CHEAP, limit=20, count=True),
-        "count, all": lambda side, _: side.store.items.count(COLLECTION, EVERYTHING),
+        "count, all": lambda side, _: side.store.items.count(COLLECTION, MATCH_ALL),
         "count, price below 20": lambda side, _: side.store.items.count(COLLECTION, CHEAP),
         "count, one category": lambda side, i: side.store.items.count(
             COLLECTION, parse_filter({"category": NOUNS[i % len(NOUNS)]})

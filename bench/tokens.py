@@ -23,15 +23,18 @@ import mcp_types as types
 import msgspec
 from mcp import Client
 
-from portico.access.budget import Tokenizer, tokenizer
+from portico.access.budget import Tokenizer, find_tokenizer
 from portico.catalog import Danger, Trust
-from portico.cli import demo_config
-from portico.config import Config, StoreSettings, parse_config
-from portico.protocols.mcp.server import made
+from portico.cli.sites import demo_config
+from portico.config import Config, StoreSettings
+from portico.protocols import parse_config
+from portico.protocols.aql.settings import AqlSettings
+from portico.protocols.mcp.server import make_server
+from portico.protocols.mcp.settings import McpSettings
 from portico.requests import Caller
 from portico.server.assembly import Parts, opened_site
 from portico.sources.ingest import load_sources
-from portico.telemetry import nowhere
+from portico.telemetry import discard
 
 LIMITS = {"five": 0.15, "single": 0.04}  # of what discrete tools cost
 INTROSPECTED = 10
@@ -114,9 +117,9 @@ def compact(value: Any) -> str:
 async def connected(parts: Parts, **changed: Any) -> AsyncIterator[Client]:
     """A client of the site with other settings for what is a tool."""
     config = parts.config
-    mcp = msgspec.structs.replace(config.mcp, operations=changed.get("operations", "none"))
-    aql = msgspec.structs.replace(config.aql, mode=changed.get("mode", "none"))
-    server = made(parts.site, msgspec.structs.replace(config, mcp=mcp, aql=aql), parts.observe, EVERYTHING)
+    mcp = msgspec.structs.replace(config.section(McpSettings), operations=changed.get("operations", "none"))
+    aql = msgspec.structs.replace(config.section(AqlSettings), mode=changed.get("mode", "none"))
+    server = make_server(parts.site, msgspec.structs.replace(config, mcp=mcp, aql=aql), parts.record, EVERYTHING)
     async with Client(server, cache=None) as client:
         yield client
 
@@ -148,7 +151,7 @@ async def _exchange(client: Client, params: Mapping[str, str]) -> str:
 async def counted(config: Config, counters: Sequence[Tokenizer]) -> dict[str, tuple[int, list[int]]]:
     """By what is counted, how many tools or calls there are, and what they cost by each tokenizer."""
     async with opened_site(config, background=False) as parts:
-        await load_sources(config, parts.store, nowhere)
+        await load_sources(config, parts.store, discard)
         surfaces = {
             "discrete": await seen(parts, operations="all"),
             "five": await seen(parts, mode="semantic"),
@@ -177,7 +180,7 @@ def show(title: str, found: Mapping[str, tuple[int, list[int]]], counters: Seque
 
 async def main() -> None:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    counters = [each for each in map(tokenizer, ("o200k_base", "cl100k_base")) if each is not None]
+    counters = [each for each in map(find_tokenizer, ("o200k_base", "cl100k_base")) if each is not None]
     worst = [show(title, await counted(config, counters), counters) for title, config in sites()]
     said = ", ".join(f"{name} {most:.0%}" for name, most in LIMITS.items())
     if max(worst) > 1:

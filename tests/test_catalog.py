@@ -68,12 +68,12 @@ def test_a_time_is_shown_as_the_instant_it_is(moment: Any) -> None:
     field = Field("t", FieldType.TIMESTAMP)
     micros = instant(f"{moment.isoformat()}Z")
 
-    assert instant(field.shown(micros)) == micros
+    assert instant(field.format_value(micros)) == micros
 
 
 @given(st.integers(0, 10**15).map(lambda micros: micros / 1_000_000))
 def test_a_duration_is_shown_as_the_length_it_has(length: float) -> None:
-    shown = Field("d", FieldType.DURATION).shown(length)
+    shown = Field("d", FieldType.DURATION).format_value(length)
 
     assert seconds(shown) == pytest.approx(length, abs=1e-6, rel=1e-12)
 
@@ -131,7 +131,7 @@ def test_a_path_below_a_plain_field_or_of_an_unknown_one_is_refused() -> None:
 
 
 def test_the_id_of_an_item_is_a_text_whatever_the_data_calls_id() -> None:
-    things = Collection("things").widened({"id": 5})
+    things = Collection("things").widen({"id": 5})
 
     assert things.field("id").type == FieldType.STRING
 
@@ -146,7 +146,7 @@ def test_the_anchor_changes_with_the_schema_and_with_nothing_else() -> None:
     things = Collection("things", {"n": Field("n", FieldType.INTEGER)})
 
     assert things.anchor_id == Collection("others", dict(things.fields), title="Others").anchor_id
-    assert things.anchor_id != things.widened({"m": 1}).anchor_id
+    assert things.anchor_id != things.widen({"m": 1}).anchor_id
     assert things.anchor_id.startswith("sha256:")
 
 

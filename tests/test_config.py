@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from portico.catalog import Danger, FieldType
-from portico.config import Config, find_site_file, located, parse_config, read_config, secret, settings
+from portico.config import Config, find_site_file, located, secret
 from portico.errors import ConfigError
+from portico.protocols import parse_config, read_config, settings
 
 
 def read(tmp_path: Path, text: str) -> Config:

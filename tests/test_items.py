@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from portico.items import IN_WORDS, content_hash, diff, merge, problem_with, unseen
+from portico.items import IN_WORDS, content_hash, diff, invisible_pattern, merge, problem_with
 
 values = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-2, 2), st.sampled_from([0.0, 1.0, 2.5]), st.sampled_from("ab")),
@@ -114,11 +114,13 @@ def test_nesting_without_end_is_a_problem_and_not_a_crash() -> None:
 
 def test_what_no_eye_sees_is_one_set_and_places_say_how_they_differ_from_it() -> None:
     every = "".join(map(chr, range(sys.maxunicode + 1)))
-    found = set(unseen().findall(every))
+    found = set(invisible_pattern().findall(every))
     letters = {each for each in found if unicodedata.category(each)[0] in "LNPSZ"}
 
     assert {each for each in every if unicodedata.category(each) in {"Cc", "Cs"}} <= found
     assert set("\u00ad\u061c\u200b\u200f\u202e\u2069\ufeff\ufe0f\U000e0041") <= found
     assert letters == set("\u115f\u1160\u3164\uffa0")  # that fill a syllable with nothing
-    assert unseen(but=rf"\n{IN_WORDS}").sub("", "\x07\ufeff\t\u200b\n\u200c\ufe0f") == "\n\u200c\ufe0f"
-    assert unseen(also=r"\s").sub("-", "a b\u200bc") == "a-b-c"
+    assert (
+        invisible_pattern(except_for=rf"\n{IN_WORDS}").sub("", "\x07\ufeff\t\u200b\n\u200c\ufe0f") == "\n\u200c\ufe0f"
+    )
+    assert invisible_pattern(also=r"\s").sub("-", "a b\u200bc") == "a-b-c"

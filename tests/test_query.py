@@ -13,7 +13,7 @@ from portico.query import (
     And,
     Condition,
     Filter,
-    Near,
+    NearVector,
     Not,
     Or,
     Order,
@@ -141,7 +141,7 @@ def test_a_cursor_belongs_to_all_that_a_query_asks_for() -> None:
     others: dict[str, Any] = {
         "collection": "people",
         "text": "soup",
-        "near": Near((1.0,)),
+        "near": NearVector((1.0,)),
         "where": Condition("a", "eq", 1),
         "order": (Order("a"),),
         "fields": ("a",),

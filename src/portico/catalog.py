@@ -1,4 +1,4 @@
-"""What a site has and can do: collections, fields, operations. Everything published about a site is a view of it."""
+"""The collections, fields and operations of a site. Everything published about a site is a view of its `Catalog`."""
 
 import difflib
 import hashlib
@@ -15,13 +15,13 @@ from typing import Any, cast
 import rfc8785
 
 from portico.errors import ConfigError, UnknownCollection, UnknownField, UnknownOperation
+from portico.items import MAX_NUMBER
 
 OPERATIONS = "_operations"  # the private collection that OpenAPI documents are loaded into
-ID = "id"  # names an item's id in filters, orders and projections
-MAX_COLUMNS = 300  # fields of a collection with a type of their own: as many as fit any database's row
-MAX_FIELDS = 2000  # fields of a collection that can be named at all
-MAX_NUMBER = 10**308  # the greatest that is still finite as a float
-VECTOR_AT_LEAST = 16  # a list of this many numbers is read as a vector, not as an array
+ID = "id"  # the name of an item's id in filters, orders and projections
+MAX_COLUMNS = 300  # fields of a collection with a typed column: as many as fit into a row of any database
+MAX_FIELDS = 2000  # fields of a collection in all
+VECTOR_AT_LEAST = 16  # numbers: a list of so many is a vector, a shorter one an array
 
 
 class FieldType(StrEnum):
@@ -34,9 +34,9 @@ class FieldType(StrEnum):
     VECTOR = "vector"
     OBJECT = "object"
     ARRAY = "array"
-    ANY = "any"  # different kinds in different items
+    ANY = "any"  # values of different types in different items
 
-    __hash__ = str.__hash__  # that of an Enum is written in Python, and fields are looked up all the time
+    __hash__ = str.__hash__  # faster than that of Enum, which is written in Python
 
     @property
     def is_scalar(self) -> bool:
@@ -100,12 +100,12 @@ _LAST_INSTANT = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microse
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """What is known of one field. `path` is where its value lies in the data; usually its own name."""
+    """One field of a collection. `path` is where its value lies in the data; usually its own name."""
 
     name: str
     type: FieldType
     path: str = ""
-    declared: bool = False  # the site file says so: data that does not fit is absent, not a reason to widen
+    declared: bool = False  # in the site file: data that does not fit counts as absent and does not widen the type
     description: str = ""
 
     @property
@@ -116,12 +116,12 @@ class Field:
     def is_typed(self) -> bool:
         return self.type.is_scalar
 
-    def typed_value(self, data: Mapping[str, Any]) -> Any:
-        """The comparable value of this field in an item, or None."""
+    def comparable_value(self, data: Mapping[str, Any]) -> Any:
+        """Return the comparable value of this field in an item, or None."""
         return comparable(self.type, scalar_at(data, self.where))
 
     def vector(self, data: Mapping[str, Any]) -> list[float] | None:
-        """The vector of this field in an item, if it has one that can be compared."""
+        """Return the vector of this field in an item, if it has one that can be compared."""
         value = scalar_at(data, self.where)
         if not isinstance(value, list) or not value:
             return None
@@ -131,9 +131,9 @@ class Field:
     def accepts(self, value: Any) -> bool:
         """Whether a caller may write this value, other than null.
 
-        A declared type holds as it is. One that was found in the data holds for the kind of JSON value: texts and
-        numbers may still widen it, and so may a list of such values. Numbers may be written as strings, so that exact
-        and large ones can be.
+        A declared type is strict. A type inferred from data only fixes the kind of JSON value: texts and numbers may
+        still widen it, and so may a list of such values. Numbers may be strings, so that exact and large ones are
+        possible.
         """
         if isinstance(value, list) and not self.declared and self.type not in _LISTS:
             elements = cast("list[Any]", value)
@@ -146,13 +146,13 @@ class Field:
             return comparable(self.type, value) is not None
         return isinstance(value, _WRITTEN.get(self.type, object))
 
-    def shown(self, value: Any) -> Any:
-        """A comparable value in the form that people write it."""
+    def format_value(self, value: Any) -> Any:
+        """Return a comparable value in the form that people write."""
         if value is None:
             return None
         match self.type:
             case FieldType.TIMESTAMP:
-                # A zone can push a time of the first or the last year out of what a calendar can write.
+                # A zone can move a time of the first or the last year out of the range of datetime.
                 within = min(max(value, _FIRST_INSTANT), _LAST_INSTANT)
                 return (_EPOCH + timedelta(microseconds=within)).isoformat().replace("+00:00", "Z")
             case FieldType.DURATION:
@@ -164,7 +164,7 @@ class Field:
 
 
 def comparable(kind: FieldType, value: Any) -> Any:
-    """A JSON value as the one form in which fields of this type are stored and compared; None if it does not fit."""
+    """Return a JSON value in the form in which fields of this type are stored and compared; None if it does not fit."""
     if value is None:
         return None
     match kind:
@@ -196,12 +196,12 @@ def _number(value: Any) -> int | float | None:
 
 
 def storable(value: int) -> int | float:
-    """An integer as databases keep it: exact up to 64 bits, rounded beyond."""
+    """Return an integer as databases store it: exact up to 64 bits, a float beyond."""
     return value if -_MAX_INTEGER <= value <= _MAX_INTEGER else float(value)
 
 
 def instant(text: str) -> int | None:
-    """Microseconds since 1970 of an ISO 8601 date or time."""
+    """Return the microseconds since 1970 of an ISO 8601 date or time; None for any other text."""
     if not _TIMESTAMP.match(text):
         return None
     try:
@@ -213,16 +213,16 @@ def instant(text: str) -> int | None:
 
 
 def whole_seconds(moment: datetime) -> datetime:
-    """Return a moment in UTC, cut to the second: all timestamps that the site itself makes are shown in this form."""
+    """Return a moment in UTC, cut to the second: the form of all timestamps that the site itself creates."""
     return moment.astimezone(UTC).replace(microsecond=0)
 
 
 def seconds(text: str) -> float | None:
-    """The length of an ISO 8601 duration without months or years."""
-    found = _DURATION.match(text)
-    if not found:
+    """Return the seconds of an ISO 8601 duration without months or years; None for any other text."""
+    match = _DURATION.match(text)
+    if not match:
         return None
-    weeks, days, hours, minutes, secs = (float(part or 0) for part in found.groups())
+    weeks, days, hours, minutes, secs = (float(part or 0) for part in match.groups())
     length = ((weeks * 7 + days) * 24 + hours) * 3600 + minutes * 60 + secs
     return length if isfinite(length) else None
 
@@ -237,7 +237,7 @@ def _iso_duration(length: Decimal) -> str:
 
 @lru_cache(maxsize=1024)
 def segments(path: str) -> tuple[str, ...]:
-    """The steps of a path such as `offers.price`; refuses what could not be a field."""
+    """Split a path such as `offers.price`. Raise UnknownField for a text that cannot be a path."""
     parts = tuple(path.split("."))
     if len(path) > 512 or len(parts) > 8 or not all(_SEGMENT.match(part) for part in parts):
         raise UnknownField(
@@ -249,7 +249,7 @@ def segments(path: str) -> tuple[str, ...]:
 
 
 def scalar_at(data: Mapping[str, Any], path: str) -> Any:
-    """The value at a path of objects; None where a step is missing."""
+    """Return the value at a path of objects; None where a step is missing."""
     if "." not in path:
         return data.get(path)
     value: Any = data
@@ -261,7 +261,7 @@ def scalar_at(data: Mapping[str, Any], path: str) -> Any:
 
 
 def type_of(value: Any) -> FieldType | None:
-    """The type a value suggests for its field; None for null."""
+    """Infer the type of a field from a value; None for null."""
     match value:
         case None:
             return None
@@ -294,11 +294,11 @@ def _is_vector(value: list[Any]) -> bool:
     return len(value) >= VECTOR_AT_LEAST and all(type(x) is float or type(x) is int for x in value)
 
 
-def widen(known: FieldType, seen: FieldType) -> FieldType:
-    """The narrowest type that holds both."""
-    if known == seen:
-        return known
-    both = {known, seen}
+def widen(known_type: FieldType, new_type: FieldType) -> FieldType:
+    """Return the narrowest type that holds both."""
+    if known_type == new_type:
+        return known_type
+    both = {known_type, new_type}
     if both <= NUMERIC:
         return FieldType.NUMBER
     if both <= {FieldType.STRING, FieldType.TIMESTAMP, FieldType.DURATION}:
@@ -310,7 +310,7 @@ def widen(known: FieldType, seen: FieldType) -> FieldType:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A named set of items and what is known of its fields."""
+    """A named set of items, with the fields that they have."""
 
     name: str
     fields: Mapping[str, Field] = field(default_factory=dict[str, Field])
@@ -320,8 +320,8 @@ class Collection:
     singular: str = ""  # for operation names; derived from the name when empty
     language: str = "en"
     weights: Mapping[str, float] = field(default_factory=dict[str, float])  # of fields in text search
-    private: bool = False  # only operations of the site touch it; no face shows it
-    details: tuple[str, ...] = ()  # fields to ask for when a question about these items says little
+    private: bool = False  # only operations of the site use it; no protocol shows it
+    details: tuple[str, ...] = ()  # fields to ask the user for when a question is vague
 
     @property
     def one(self) -> str:
@@ -329,21 +329,24 @@ class Collection:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """What a record has, as NWP publishes it: the id, and every field of the items."""
-        own = {"name": ID, "type": "string", "semantic": "entity.id"}
-        return {"fields": [own, *(_published(each) for each in self.fields.values())]}
+        """Return the fields of a record as NWP publishes them: the id, and every field of the items."""
+        fields: list[dict[str, Any]] = [{"name": ID, "type": "string", "semantic": "entity.id"}]
+        for spec in self.fields.values():
+            semantic = {"semantic": _SEMANTICS[spec.name]} if spec.name in _SEMANTICS else {}
+            fields.append({"name": spec.name, "type": _NWP_TYPES[spec.type], **semantic, "nullable": True})
+        return {"fields": fields}
 
     @property
     def anchor_id(self) -> str:
         return anchor_of(self.schema)
 
     def field(self, path: str) -> Field:
-        """The field a path names; below an object, an array or an unknown kind any path may exist."""
+        """Return the field at a path. Below an object, an array or a field of any type, every path may exist."""
         if path == ID:
             return Field(ID, FieldType.STRING)
-        known = self.fields.get(path)
-        if known:
-            return known
+        existing = self.fields.get(path)
+        if existing:
+            return existing
         head, *rest = segments(path)
         top = self.fields.get(head)
         if top is None or (rest and top.type.is_scalar):
@@ -355,31 +358,27 @@ class Collection:
             )
         return Field(path, FieldType.ANY)
 
-    def widened(self, data: Mapping[str, Any]) -> "Collection":
-        """This collection with room for the data; itself when nothing is new."""
-        grown: dict[str, Field] = {}
+    def widen(self, data: Mapping[str, Any]) -> "Collection":
+        """Return this collection with fields for the data; the same object if nothing is new."""
+        additions: dict[str, Field] = {}
         for name, value in data.items():
-            known = self.fields.get(name)
-            seen = type_of(value)
-            if (known and known.declared) or seen is None or name == ID or not _SEGMENT.match(name):
+            existing = self.fields.get(name)
+            new_type = type_of(value)
+            if (existing and existing.declared) or new_type is None or name == ID or not _SEGMENT.match(name):
                 continue
-            kind = widen(known.type, seen) if known else seen
-            if known is None and len(self.fields) + len(grown) >= MAX_COLUMNS:
+            kind = widen(existing.type, new_type) if existing else new_type
+            if existing is None and len(self.fields) + len(additions) >= MAX_COLUMNS:
                 kind = FieldType.ANY
-            if (known is None and len(self.fields) + len(grown) < MAX_FIELDS) or (known and kind != known.type):
-                grown[name] = Field(name, kind)
-        return replace(self, fields={**self.fields, **grown}) if grown else self
+            if (existing is None and len(self.fields) + len(additions) < MAX_FIELDS) or (
+                existing and kind != existing.type
+            ):
+                additions[name] = Field(name, kind)
+        return replace(self, fields={**self.fields, **additions}) if additions else self
 
 
 def anchor_of(schema: Mapping[str, Any]) -> str:
-    """The name of a schema: SHA-256 of its canonical form (RFC 8785)."""
+    """Return the anchor of a schema: SHA-256 of its canonical form (RFC 8785)."""
     return f"sha256:{hashlib.sha256(rfc8785.dumps(dict(schema))).hexdigest()}"
-
-
-def _published(each: Field) -> dict[str, Any]:
-    semantic = _SEMANTICS.get(each.name)
-    said = {"name": each.name, "type": _NWP_TYPES[each.type], **({"semantic": semantic} if semantic else {})}
-    return {**said, "nullable": True}
 
 
 def check_collection_name(name: str) -> None:
@@ -405,7 +404,7 @@ class Kind(StrEnum):
 
 
 class Danger(IntEnum):
-    """How much harm a call can do (MCP-AQL 5). The gate compares it with what a caller may risk."""
+    """How much harm a call can do (MCP-AQL 5). The gate compares it with the limit of the caller."""
 
     SAFE = 0
     REVERSIBLE = 1
@@ -415,7 +414,7 @@ class Danger(IntEnum):
 
 
 class Trust(IntEnum):
-    """How far a caller is trusted to do alone what it may do at all (MCP-AQL, trust levels)."""
+    """How far a caller may act without a person's approval (MCP-AQL, trust levels)."""
 
     UNTESTED = 0
     GENERATED = 1
@@ -426,7 +425,7 @@ class Trust(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Something a caller can have done. Published schema and validation come from the same types."""
+    """Something that a caller can request. Its published schema and its validation come from the same types."""
 
     name: str
     kind: Kind
@@ -437,22 +436,27 @@ class Operation:
     danger: Danger = Danger.SAFE
     collection: str = ""  # the collection it belongs to, for scopes
     idempotent: bool = False
-    transactional: bool = False  # it has no effects but its writes through the context
-    open: bool = False  # for everyone: it checks by itself whose things it shows
+    transactional: bool = False  # its only effects are its writes through the context
+    open: bool = False  # open to everyone: it checks itself which data the caller may see
     long: bool = False  # runs as a task unless the caller insists on waiting
     attempts: int = 1  # how often a task is tried before it fails; more than 1 only if repeating is harmless
     timeout: float = 30.0
     estimate: float | None = None  # seconds a task usually takes
-    check: Callable[[Any], None] | None = None  # raises for parameters that fit their type and still cannot be taken
+    check: Callable[[Any], None] | None = None  # raises for parameters that fit their type but are not valid
 
     @property
     def summary(self) -> str:
         return self.description.strip().split("\n", 1)[0]
 
     @property
+    def is_idempotent(self) -> bool:
+        """Whether two equal calls have the effect of one."""
+        return self.idempotent or self.kind is Kind.READ
+
+    @property
     def is_repeatable(self) -> bool:
-        """Whether a call that was broken off may be run again: what it has done is undone, or does not matter."""
-        return self.idempotent or self.transactional or self.kind is Kind.READ
+        """Whether an interrupted call may be run again: its effects were rolled back, or do not matter."""
+        return self.is_idempotent or self.transactional
 
 
 @dataclass(frozen=True, slots=True)
@@ -470,32 +474,32 @@ class Catalog:
     operations: Mapping[str, Operation]
 
     def collection(self, name: str) -> Collection:
-        """A collection that faces may show."""
-        found = self.collections.get(name)
-        if found is None or found.private:
+        """Return a collection that protocols may show; raise UnknownCollection for any other name."""
+        collection = self.collections.get(name)
+        if collection is None or collection.private:
             raise UnknownCollection(
                 f"There is no collection {name!r}",
                 collection=name,
                 hint=f"Known collections: {', '.join(c.name for c in self.public) or 'none yet'}.",
             )
-        return found
+        return collection
 
     def operation(self, name: str) -> Operation:
-        found = self.operations.get(name)
-        if found is None:
+        operation = self.operations.get(name)
+        if operation is None:
             raise UnknownOperation(
                 f"There is no operation {name!r}",
                 operation=name,
-                hint=nearest_hint(name, self.operations) or "`portico call` lists what there is.",
+                hint=nearest_hint(name, self.operations) or "`portico call` lists all operations.",
             )
-        return found
+        return operation
 
     @property
     def public(self) -> tuple[Collection, ...]:
         return tuple(c for c in self.collections.values() if not c.private)
 
 
-def nearest_hint(name: str, known: Iterable[str]) -> str:
-    """Names close to a wrong one, for error hints."""
-    close = difflib.get_close_matches(name, list(known), n=3)
+def nearest_hint(name: str, names: Iterable[str]) -> str:
+    """Suggest names that are close to a wrong one, for the hint of an error."""
+    close = difflib.get_close_matches(name, list(names), n=3)
     return f"Did you mean {', '.join(close)}?" if close else ""

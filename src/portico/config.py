@@ -1,12 +1,16 @@
-"""One TOML file to one frozen Config. The only reader of settings, and of the environment for settings."""
+"""One TOML file to one frozen Config. The only reader of settings, and of the environment for settings.
+
+Knows no protocol: each declares its section beside its code, and whoever reads a file says which sections there are.
+"""
 
 import os
 import re
 import ssl
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, Protocol, TypeVar, cast, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
@@ -19,12 +23,13 @@ from portico.network import parse_network
 from portico.redaction import redact_url
 from portico.telemetry import LogLevel
 
+S = TypeVar("S", bound=msgspec.Struct)
+
 FILE = "portico.toml"
 SITE_VARIABLE = "PORTICO_SITE"
 NO_MODEL = "none:"  # the language model of a site without one
 
 DangerName = Literal["safe", "reversible", "destructive", "dangerous", "forbidden"]
-ActionForm = Literal["HTTP", "MCP", "A2A"]
 KindName = Literal["create", "read", "update", "delete", "execute"]
 TypeName = Literal[
     "string", "integer", "number", "boolean", "timestamp", "duration", "vector", "object", "array", "any"
@@ -45,7 +50,7 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8000
-    nwp_port: Annotated[int, Meta(ge=0, le=65535)] = 17433
+    nwp_port: Annotated[int, Meta(ge=0, le=65535)] = 17433  # of the native protocol
     workers: Annotated[int, Meta(ge=1)] = 1  # processes that serve
     url: str = ""  # the address the world knows the site by, as in https://shop.example
     hosts: tuple[str, ...] = ()  # further names the site is reached by; those of `url` and of this machine are known
@@ -77,83 +82,6 @@ class Asking(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return self.model != NO_MODEL
 
 
-class Nlweb(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """[nlweb]"""
-
-    widget: str = ""  # URI of the widget template for ChatGPT apps
-    dual_frames: bool = False  # stream results so that clients of 0.54 read them too, when no version is said
-    clarify_lists: bool = False  # ask back in 0.54 search lists too, though known pages for them show nothing then
-    actions: tuple[ActionForm, ...] = ("HTTP",)  # forms in which an item's actions are offered
-
-
-class Mcp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """[mcp]"""
-
-    operations: Literal["none", "own", "all"] = "none"  # that are tools beside ask and await; own: the site's own
-    sessions: Annotated[int, Meta(ge=1)] = 1000  # of clients that open one, at the same time
-    idle: Annotated[float, Meta(gt=0)] = 1800.0  # seconds until an unused session ends
-
-
-class A2a(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """[a2a]"""
-
-    push: bool = True  # whether callers with a name may be told of their tasks at an address of theirs
-
-
-# First steps of addresses that other faces have.
-TAKEN = frozenset(
-    {"a2a", "aql", "ask", "assets", "auth_setup", "await", "collections", "config", "content", "desk", "docs"}
-    | {"embed.js", "healthz", "images", "inspect", "items", "llms.txt", "mcp", "metrics", "nwp", "openapi.json"}
-    | {"operations", "readyz", "robots.txt", "sitemap.xml", "tasks", ".well-known"}
-)
-
-
-class Chat(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """[chat]: the AI Chat Protocol."""
-
-    path: Annotated[str, Meta(pattern=r"^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+$")] = "/chat"  # /stream is below it
-    errors: Literal["text", "object"] = "text"  # how errors are told; objects have a code
-    keep: bool = True  # whether conversations of callers with a name are stored
-    files: Annotated[int, Meta(ge=0, le=100)] = 5  # that may come with a question
-    file_bytes: Annotated[int, Meta(ge=1, le=100_000_000)] = 2_000_000  # of one file
-    azure: bool = False  # whether there are routes that older front ends of Azure samples expect
-
-
-Capability = Literal["query", "stream_query", "aggregate", "subscribe", "subscribe_filter", "vector_search"]
-
-
-class NodeReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """[[nwp.node]]: a node elsewhere that the site's complex node leads to."""
-
-    rel: str  # what it is to this site, as in suppliers
-    url: str  # as in https://shop.example/nwp/products
-
-
-class Nwp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """[nwp]"""
-
-    auth: Literal["none", "bearer", "nip-cert"] = "none"  # what agents must show; none: as much as anonymous callers
-    issuers: tuple[str, ...] = ()  # addresses of authorities whose certificates are trusted besides the site's own
-    scopes: tuple[str, ...] = (ASK, "read:*")  # that every holder of a certificate of such an authority has
-    danger: DangerName = "safe"  # the most such a holder may risk
-    capabilities: tuple[str, ...] = ()  # that every agent must hold, besides what its request needs
-    scope_check: Literal["prefix", "exact"] = "prefix"  # how a certificate's scope is compared with a node's address
-    trust_names: bool = False  # believe X-NWP-Agent if an authority knows the name; for closed networks
-    without: tuple[Capability, ...] = ()  # what nodes shall not do
-    lenient: bool = False  # read {"f": 1} in a filter as {"f": {"$eq": 1}}
-    min_version: str = ""  # the oldest NPS version that agents may speak, as in 0.3
-    depth: Annotated[int, Meta(ge=0, le=5)] = 0  # hops into the graph that a query makes when it does not say
-    node: list[NodeReference] = []  # nodes elsewhere
-    allow_nodes: tuple[str, ...] = ()  # how addresses of such nodes may begin
-    streams: Annotated[int, Meta(ge=1)] = 32  # of one agent, at once
-    subscriptions: Annotated[int, Meta(ge=1)] = 20  # of one agent, at once
-    resume: Annotated[float, Meta(gt=0)] = 600.0  # seconds that a lost subscription can be taken up again
-    tls_certificate: str = ""  # a file in PEM, for TLS on the native port
-    tls_key: str = ""
-    callback_secret: str = ""  # names an environment variable: callbacks are signed with its value
-
-
-Profile = Literal["crude", "operate", "publish"]
 SafetyMode = Literal["enforcing", "monitoring", "logging", "disabled"]
 Tolerance = Literal["conservative", "moderate", "aggressive"]
 DENIED = (
@@ -169,42 +97,6 @@ DENIED = (
 )
 APPROVED = ("delete_*", "*force*", "deploy_*", "git push*", "purge_*", "publish_*", "transfer_*", "pay_*")
 HARMLESS = ("read_*", "list_*", "get_*", "search_*", "count_*")
-
-
-ENVIRONMENT = {
-    "MCP_AQL_ENDPOINT_MODE": "mode",
-    "MCP_AQL_ENDPOINT_PROFILE": "profile",
-    "MCP_AQL_TOOL_PREFIX": "prefix",
-}
-
-
-class Aql(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """[aql]: MCP-AQL, over MCP and at /aql."""
-
-    mode: Literal["semantic", "single", "all", "none"] = "all"  # which tools there are
-    profile: Profile = "crude"  # how operations are spread over the tools of semantic mode
-    prefix: Annotated[str, Meta(pattern=r"^[a-z0-9_]{1,18}_$")] = "mcp_aql_"  # of the names of tools
-    offers: Literal["all", "safety"] = "all"  # safety: only what watches over tools of other servers
-    errors: bool = False  # whether what a caller can mend is told as an error of the tool
-    strict: bool = True  # refuse unknown parameters; only for development it may be false
-    request_bytes: Annotated[int, Meta(ge=65_536, le=10_485_760)] = 1_048_576
-    response_bytes: Annotated[int, Meta(ge=1_048_576, le=104_857_600)] = 10_485_760
-    string_bytes: Annotated[int, Meta(ge=65_536, le=10_485_760)] = 1_048_576
-    array_elements: Annotated[int, Meta(ge=100, le=100_000)] = 10_000
-    depth: Annotated[int, Meta(ge=8, le=64)] = 32
-    page: Annotated[int, Meta(ge=1, le=1000)] = 20  # items of a page, when the caller does not say
-    most: Annotated[int, Meta(ge=1, le=1000)] = 100  # items of a page, whatever the caller says
-    batch: Annotated[int, Meta(ge=1, le=1000)] = 50  # operations of a batch
-    on_confirmation: Literal["halt", "skip"] = "halt"  # what becomes of a batch when one of its operations must wait
-
-    @property
-    def single_tool(self) -> str:
-        """The name of the tool that has every operation, where the mode offers it."""
-        return self.prefix.removesuffix("_")
-
-    @property
-    def has_single_tool(self) -> bool:
-        return self.mode in {"single", "all"} and self.offers == "all"
 
 
 class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -259,6 +151,15 @@ class Oauth(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     audience: tuple[str, ...] = ()  # whom tokens must be for; by default the addresses of this site
     scopes: tuple[str, ...] = (ASK, "read:*")  # that every holder of a token has, besides those that it names
     danger: DangerName = "safe"  # the most its holder may risk
+
+
+class AgentTrust(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Settings of a protocol whose callers show certificates: whose are trusted, and how far."""
+
+    issuers: tuple[str, ...] = ()  # addresses of authorities whose certificates are trusted besides the site's own
+    scopes: tuple[str, ...] = (ASK, "read:*")  # that every holder of a certificate of such an authority has
+    danger: DangerName = "safe"  # the most such a holder may risk
+    trust_names: bool = False  # believe an agent's name if an authority knows it; for closed networks
 
 
 class Anonymous(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -340,6 +241,28 @@ class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         return {"keep_changes": self.keep_changes, "pool": self.pool, "seconds": self.seconds}
 
 
+class Section(Protocol):
+    """What adds a section to the settings: a protocol, as far as its settings go."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def settings(self) -> type[msgspec.Struct]: ...
+
+    @property
+    def environment(self) -> Callable[[Mapping[str, str]], Mapping[str, Any]] | None:
+        """Read the settings that the environment gives, in place of those of the file."""
+        ...
+
+    @property
+    def check(self) -> "Callable[[Config, frozenset[str]], None]":
+        """Raise ConfigError for what no type can refuse; given what `segments` of all other sections yield."""
+        ...
+
+    def segments(self, config: "Config") -> Iterable[str]: ...
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A site file. Every setting has a working default."""
 
@@ -348,12 +271,6 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     server: Server = Server()
     search: Search = Search()
     ask: Asking = Asking()
-    nlweb: Nlweb = Nlweb()
-    mcp: Mcp = Mcp()
-    a2a: A2a = A2a()
-    chat: Chat = Chat()
-    nwp: Nwp = Nwp()
-    aql: Aql = Aql()
     safety: Safety = Safety()
     oauth: Oauth = Oauth()
     anonymous: Anonymous = Anonymous()
@@ -365,6 +282,20 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     allow_hosts: list[str] = []  # hosts that may resolve to private addresses
     ca_file: str = ""  # a file in PEM: authorities to trust besides the public ones, for callbacks and nodes elsewhere
     folder: str = "."  # set by Portico: where the site file lies; other paths are relative to it
+    sections: dict[
+        type[msgspec.Struct], msgspec.Struct
+    ] = {}  # set by Portico: settings of protocols that say something
+
+    def section(self, kind: type[S]) -> S:
+        """Return the settings of a protocol, by their type or one that they inherit from."""
+        exact = self.sections.get(kind)
+        if exact is not None:
+            return cast("S", exact)
+        return next((section for section in self.sections.values() if isinstance(section, kind)), None) or kind()
+
+    def with_section(self, section: msgspec.Struct) -> "Config":
+        """Return the settings with those of one protocol replaced."""
+        return msgspec.structs.replace(self, sections={**self.sections, type(section): section})
 
     def collection(self, name: str) -> Collection:
         """What the site file says of a collection."""
@@ -441,7 +372,7 @@ def find_site_file(named: str | None) -> Path | None:
     return Path(FILE) if Path(FILE).is_file() else None
 
 
-def read_config(path: Path) -> Config:
+def read_config(path: Path, sections: Sequence[Section] = ()) -> Config:
     try:
         raw = tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -450,27 +381,25 @@ def read_config(path: Path) -> Config:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     if "folder" in raw:
         raise ConfigError(f"{path}: folder is not a setting; paths are relative to the file")
-    return parse_config({**raw, "folder": str(path.parent)}, str(path))
+    return parse_config({**raw, "folder": str(path.parent)}, str(path), sections)
 
 
-def parse_config(raw: Mapping[str, Any], where: str = FILE) -> Config:
+def parse_config(raw: Mapping[str, Any], where: str = FILE, sections: Sequence[Section] = ()) -> Config:
+    """Read settings that were parsed from TOML. Each section beside Portico's own is that of a protocol."""
+    file_type = _file_type(tuple(_settings_of(sections).items()))
     try:
-        config = msgspec.convert(_with_environment(raw), Config)
+        file = msgspec.convert(_with_environment(raw, sections), file_type)
     except msgspec.ValidationError as error:
-        raise _explained(error, where) from error
-    for scope in (*config.anonymous.scopes, *config.oauth.scopes, *config.nwp.scopes):
+        raise _explained(error, where, file_type) from error
+    values = msgspec.structs.asdict(file)
+    popped = {kind: values.pop(name) for name, kind in _settings_of(sections).items()}
+    given = {kind: value for kind, value in popped.items() if value != kind()}
+    config = Config(**values, sections=given)
+    for scope in (*config.anonymous.scopes, *config.oauth.scopes, *config.section(AgentTrust).scopes):
         check_scope(scope)
     for name in config.server.trusted_proxies:
         _check_network(name, f"{where}: server.trusted_proxies")
-    if not _VERSION.fullmatch(config.nwp.min_version):
-        raise ConfigError(f"{where}: nwp.min_version: {config.nwp.min_version!r} is no version", hint="As in 0.3.")
-    if "MCP" in config.nlweb.actions and config.mcp.operations == "none":
-        raise ConfigError(
-            f"{where}: nlweb.actions offers tools of MCP, and there are none",
-            hint='Set mcp.operations to "own" or "all".',
-        )
-    if config.chat.path.split("/")[1] in TAKEN:
-        raise ConfigError(f"{where}: chat.path: something else is served at {config.chat.path}", hint="As in /chat.")
+    _check_sections(config, where, sections)
     check_sources([source.url for source in config.source], where)
     for name in (*config.collections, *(each.collection for each in config.source if each.collection)):
         check_collection_name(name)
@@ -487,13 +416,40 @@ def _check_network(text: str, where: str) -> None:
         ) from error
 
 
-def _with_environment(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Settings with those in their place that servers of MCP-AQL read from the environment."""
-    said = {setting: os.environ[name] for name, setting in ENVIRONMENT.items() if os.environ.get(name)}
-    if said.get("mode") == "crude":
-        said["mode"] = "semantic"
-    aql: Any = raw.get("aql", {})
-    return {**raw, "aql": {**aql, **said}} if said and isinstance(aql, dict) else raw
+def _settings_of(sections: Sequence[Section]) -> dict[str, type[msgspec.Struct]]:
+    """Return the settings of each section that has any."""
+    return {section.name: section.settings for section in sections if msgspec.structs.fields(section.settings)}
+
+
+@lru_cache
+def _file_type(sections: tuple[tuple[str, type[msgspec.Struct]], ...]) -> type[msgspec.Struct]:
+    """Return the type of a site file with these sections."""
+    own = [field for field in msgspec.structs.fields(Config) if field.name != "sections"]
+    fields = [
+        *((field.name, field.type, msgspec.field(default_factory=partial(_default, field))) for field in own),
+        *((name, kind, msgspec.field(default_factory=kind)) for name, kind in sections),
+    ]
+    return msgspec.defstruct("SiteFile", fields, frozen=True, forbid_unknown_fields=True, kw_only=True)
+
+
+def _check_sections(config: Config, where: str, sections: Sequence[Section]) -> None:
+    for section in sections:
+        others = frozenset(name for other in sections if other is not section for name in other.segments(config))
+        try:
+            section.check(config, others)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error.message}", hint=error.hint) from error
+
+
+def _with_environment(raw: Mapping[str, Any], sections: Sequence[Section]) -> Mapping[str, Any]:
+    """Return the settings with those in their place that the environment gives."""
+    merged = dict(raw)
+    for section in sections:
+        values = section.environment(os.environ) if section.environment else None
+        table: Any = raw.get(section.name, {})
+        if values and isinstance(table, dict):
+            merged[section.name] = {**table, **values}
+    return merged
 
 
 def secret(name: str) -> str:
@@ -507,27 +463,6 @@ def secret(name: str) -> str:
 def screen() -> str:
     """The screen that dialogs can be shown on, as the environment names it; empty if it names none."""
     return os.environ.get("WAYLAND_DISPLAY") or os.environ.get("DISPLAY", "")
-
-
-def tls_of(config: Config) -> ssl.SSLContext | None:
-    """How TLS is spoken on the native port, if the site has a certificate."""
-    nwp = config.nwp
-    if not nwp.tls_certificate and not nwp.tls_key:
-        return None
-    files = [Path(config.folder, each) for each in (nwp.tls_certificate, nwp.tls_key) if each]
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        if problem := _missing_of_tls(nwp, files):
-            raise ConfigError(problem, hint="Both are files in PEM, or one that holds the key beside the certificate.")
-        context.load_cert_chain(*files, password="")  # nobody is there to be asked for one
-    except OSError as error:
-        is_foreign = getattr(error, "reason", "") == "KEY_VALUES_MISMATCH"
-        says = "the key is that of another certificate" if is_foreign else str(error)
-        raise ConfigError(
-            f"nwp.tls_certificate and nwp.tls_key cannot be used: {says}",
-            hint="Both are files in PEM; the key belongs to the certificate and has no password.",
-        ) from error
-    return context
 
 
 def ca_file_of(config: Config) -> str:
@@ -545,29 +480,21 @@ def ca_file_of(config: Config) -> str:
     return str(path)
 
 
-def _missing_of_tls(nwp: Nwp, files: list[Path]) -> str:
-    if not nwp.tls_certificate:
-        return "nwp.tls_certificate is missing; nwp.tls_key alone is of no use"
-    has_key = any(b"PRIVATE KEY-----" in each.read_bytes() for each in files)
-    return "" if nwp.tls_key or has_key else f"nwp.tls_key is missing; {nwp.tls_certificate} holds no key"
-
-
 _UNKNOWN = re.compile(r"Object contains unknown field `([^`]+)`")
 _NO_VALUE = re.compile(r"Invalid enum value (.+)", re.DOTALL)
-_VERSION = re.compile(r"(\d{1,6}\.\d{1,6})?", re.ASCII)
 
 
-def _explained(error: msgspec.ValidationError, where: str) -> ConfigError:
+def _explained(error: msgspec.ValidationError, where: str, file_type: type[msgspec.Struct]) -> ConfigError:
     says, _, at = str(error).partition(" - at `$")
     place = at.rstrip("`").lstrip(".").replace("[...]", ".*") or "the top level"
     steps = re.sub(r"\[\d+\]", ".*", place)
     found = _UNKNOWN.match(says)
     if not found:
         wrong = _NO_VALUE.match(says)
-        values = ", ".join(map(str, _values_of(_kind_at(steps))))
+        values = ", ".join(map(str, _values_of(_kind_at(file_type, steps))))
         told = f"{place} cannot be {wrong[1]}" if wrong else f"{place}: {says}"
         return ConfigError(f"{where}: {told}", setting=place, hint=f"It can be: {values}." if values else "")
-    known = _keys_at(steps)
+    known = _keys_at(file_type, steps)
     hint = nearest_hint(found[1], known)
     return ConfigError(
         f"{where}: {place} has no setting {found[1]!r}",
@@ -576,9 +503,9 @@ def _explained(error: msgspec.ValidationError, where: str) -> ConfigError:
     )
 
 
-def _kind_at(place: str) -> Any:
-    """What the settings have at a place such as `collections.*`."""
-    kind: Any = Config
+def _kind_at(file_type: type[msgspec.Struct], place: str) -> Any:
+    """Return the type of the settings at a place such as `collections.*`."""
+    kind: Any = file_type
     for step in [] if place == "the top level" else place.split("."):
         kind = _inner(kind, step)
     return kind
@@ -590,8 +517,8 @@ def _values_of(kind: Any) -> list[Any]:
     return list(inner) if get_origin(kind) is Literal else [each for part in inner for each in _values_of(part)]
 
 
-def _keys_at(place: str) -> list[str]:
-    kind = _kind_at(place)
+def _keys_at(file_type: type[msgspec.Struct], place: str) -> list[str]:
+    kind = _kind_at(file_type, place)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return [each.name for each in msgspec.structs.fields(kind) if each.name != "folder"]
     return []
@@ -606,10 +533,10 @@ def _inner(kind: Any, step: str) -> Any:
     return cast("Any", kind)
 
 
-def settings() -> dict[str, Any]:
-    """Every setting with its default, by dotted name; documentation is checked against it."""
+def settings(sections: Sequence[Section] = ()) -> dict[str, Any]:
+    """Return every setting with its default, by dotted name; documentation is checked against it."""
     found: dict[str, Any] = {}
-    _collect(Config, "", found)
+    _collect(_file_type(tuple(_settings_of(sections).items())), "", found)
     return found
 
 

@@ -1,55 +1,55 @@
 """Every error Portico raises on purpose, as one tree. Knows no protocol and no status code.
 
 SiteError
-├── BadRequest              the request cannot be understood as sent
+├── BadRequest              the request is malformed
 │   ├── InvalidQuery        a query, filter, order or aggregate is malformed
 │   │   ├── UnknownField
 │   │   ├── UnsafeRegex
 │   │   ├── InvalidAggregate
 │   │   ├── InvalidCursor
-│   │   └── QueryTooLarge   it has more parts than are allowed; TooLarge, too
+│   │   └── QueryTooLarge   over a limit of a query; also a TooLarge
 │   ├── InvalidParams       parameters do not fit the operation
 │   │   └── InvalidWorkflow the steps of a workflow do not fit together
-│   ├── BudgetExceeded      an answer cannot be made small enough for the caller
+│   ├── BudgetExceeded      a response does not fit into the token budget of the caller
 │   └── TooLarge            over a published limit
 ├── NotFound
 │   ├── UnknownCollection
 │   ├── UnknownOperation
 │   ├── UnknownItem
 │   └── UnknownTask
-├── Denied                  who you are does not allow it
+├── Denied                  the caller may not do this
 │   ├── Unauthenticated
 │   │   ├── CertificateExpired
 │   │   ├── CertificateRevoked
 │   │   └── UntrustedIssuer
 │   ├── Forbidden
 │   │   ├── CapabilityMissing
-│   │   ├── OutOfScope      a certificate does not cover this
-│   │   ├── DangerDenied    more than this caller may risk
+│   │   ├── OutOfScope      the certificate does not cover this
+│   │   ├── DangerDenied    the operation is too dangerous for this caller
 │   │   ├── TrustInsufficient
-│   │   ├── AgentBlocked    until a person has verified what it was about to do
-│   │   └── StepNeeded      an agent at work does what it has not reported
-│   ├── ConfirmationNeeded  somebody else has to agree first
-│   └── InvalidToken        a confirmation or a code that is not known here
+│   │   ├── AgentBlocked    until a person verifies the step that the agent reported
+│   │   └── StepNeeded      an agent must report this step first
+│   ├── ConfirmationNeeded  a person has to approve first
+│   └── InvalidToken        a confirmation token or a code is unknown
 │       ├── TokenExpired
 │       ├── TokenUsed
-│       └── TokenMismatch   it was given for something else
+│       └── TokenMismatch   it was issued for another call
 ├── Conflict                the state of the site does not allow it
 │   ├── VersionMismatch
 │   ├── AlreadyExists
 │   ├── KeyInUse            an idempotency key is taken
-│   ├── OutcomeUnknown      whether a call has done its work cannot be determined
+│   ├── OutcomeUnknown      it is unknown whether the call had its effect
 │   ├── TaskFinished
-│   ├── TaskCancelled       what a task would have given was not wanted any more
-│   ├── TakenOver           somebody else reads on from here
-│   └── FeedExpired         the asked-for changes are no longer kept
+│   ├── TaskCancelled       the task was cancelled, so it has no result
+│   ├── TakenOver           another reader has resumed the subscription
+│   └── FeedExpired         the requested changes are no longer stored
 ├── RateLimited
-├── Unavailable             a part Portico relies on does not answer
+├── Unavailable             a part that Portico needs does not respond
 │   ├── TimedOut
-│   └── ShuttingDown        the server stops before a request has ended
-├── Unsupported             legal, but this site does not offer it
+│   └── ShuttingDown        the server stopped before the request was finished
+├── Unsupported             valid, but this site does not support it
 ├── OperationFailed         an operation ran and failed
-│   └── Interrupted         the server stopped while it ran
+│   └── Interrupted         the server stopped while the operation ran
 ├── ConfigError             the site file or the command line is wrong
 └── SourceError             a source of items cannot be read
     └── BlockedAddress      a URL points where Portico must not go
@@ -61,7 +61,7 @@ from portico.redaction import redact_text
 
 
 class SiteError(Exception):
-    """A message for people, details for machines, a hint for what to do next."""
+    """The base of all errors: a message for people, a hint about the remedy, details for programs."""
 
     def __init__(self, message: str, *, hint: str | None = None, **details: Any) -> None:
         super().__init__(message)
@@ -226,11 +226,11 @@ class ConfigError(SiteError): ...
 
 
 class SourceError(SiteError):
-    """Its texts are redacted: the address of a source may hold a password or a token."""
+    """An error of a source. Its texts are redacted, as a URL may hold a password or a token."""
 
     def __init__(self, message: str, *, hint: str | None = None, **details: Any) -> None:
-        shown = {name: redact_text(value) if isinstance(value, str) else value for name, value in details.items()}
-        super().__init__(redact_text(message), hint=hint, **shown)
+        redacted = {name: redact_text(value) if isinstance(value, str) else value for name, value in details.items()}
+        super().__init__(redact_text(message), hint=hint, **redacted)
 
 
 class BlockedAddress(SourceError): ...

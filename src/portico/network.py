@@ -1,4 +1,4 @@
-"""Internet addresses: how they are read, which of them count as one, and which belong to trusted networks.
+"""Parses internet addresses, groups them by network, and tests whether they belong to trusted networks.
 
 Knows no protocol and opens no connection.
 """
@@ -16,7 +16,7 @@ MAPPED_PREFIX = 96  # bits of an IPv6 address before the IPv4 address that is ma
 
 
 def parse_address(text: str) -> Address | None:
-    """Return the address, or None if the text is none. ::ffff:192.0.2.1 is 192.0.2.1; a zone is left out."""
+    """Return the address, or None if the text is none. ::ffff:192.0.2.1 is 192.0.2.1; a zone is ignored."""
     try:
         address = ip_address(text.partition("%")[0])
     except ValueError:
@@ -44,7 +44,7 @@ def network_of(address: str) -> str:
 
 
 class TrustedNetworks:
-    """Networks whose hosts are believed."""
+    """A set of networks that the site trusts."""
 
     def __init__(self, networks: Iterable[str]) -> None:
         self._networks = tuple(map(parse_network, networks))

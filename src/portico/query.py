@@ -12,7 +12,7 @@ import hmac
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from math import isfinite
 from typing import Any, Literal, TypeAlias, cast
 
@@ -22,7 +22,6 @@ import re2
 from portico.catalog import (
     ID,
     MAX_FLOAT32,
-    MAX_NUMBER,
     NUMERIC,
     Collection,
     Field,
@@ -33,7 +32,7 @@ from portico.catalog import (
     storable,
 )
 from portico.errors import InvalidAggregate, InvalidCursor, InvalidQuery, QueryTooLarge, UnknownField, UnsafeRegex
-from portico.items import Item, text_problem
+from portico.items import MAX_NUMBER, Item, text_problem
 
 MAX_DEPTH = 8  # NWP 6.2
 MAX_CONDITIONS = 256
@@ -49,81 +48,77 @@ MAX_LIMIT = 1000
 DEFAULT_LIMIT = 20
 
 Metric: TypeAlias = Literal["cosine", "euclidean", "dot_product"]
-Function: TypeAlias = Literal["count", "sum", "avg", "min", "max", "count_distinct"]
+AggregateFunction: TypeAlias = Literal["count", "sum", "avg", "min", "max", "count_distinct"]
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One way to test a field. `says` is for people; `holds` tests one value, which may be None for an absent one."""
+    """One way to test a field. `label` is for people; `test` takes a value, None if absent, and the operand."""
 
     name: str
-    says: str
-    holds: Callable[[Any, Any], bool]
+    label: str
+    test: Callable[[Any, Any], bool]
 
 
-class Members:
-    """The values of an `in`, ready to be looked up."""
+class ValueSet:
+    """The values of an `in`, prepared for lookup."""
 
     def __init__(self, values: Sequence[Any]) -> None:
-        self._known = {(_kind(value), value) for value in map(_kept, values) if _kind(value) != "other"}
+        normal = [storable(value) if type(value) is int else value for value in values]
+        self._values = {(_kind(value), value) for value in normal if _kind(value) != "other"}
         self._has_none = any(value is None for value in values)
 
     def __contains__(self, value: Any) -> bool:
-        return (
-            self._has_none
-            if value is None
-            else (_kind(value), value) in self._known
-            if _kind(value) != "other"
-            else False
-        )
+        if value is None:
+            return self._has_none
+        kind = _kind(value)
+        return kind != "other" and (kind, value) in self._values
 
 
-def _kept(value: Any) -> Any:
-    return storable(value) if type(value) is int else value
-
-
-def _same(value: Any, wanted: Any) -> bool:
+def _equals(value: Any, target: Any) -> bool:
     """JSON equality: 1 equals 1.0, but not true and not "1"."""
-    if value is None or wanted is None:
-        return value is wanted
-    return _comparable(value, wanted) and value == wanted
+    if value is None or target is None:
+        return value is target
+    return _same_kind(value, target) and value == target
 
 
-def _ordered(test: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    return lambda value, wanted: _comparable(value, wanted) and test(value, wanted)
+def _order_test(test: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    return lambda value, target: _same_kind(value, target) and test(value, target)
 
 
-def _members(wanted: Any) -> Members:
-    return wanted if isinstance(wanted, Members) else Members(wanted)
+def _value_set(target: Any) -> ValueSet:
+    return target if isinstance(target, ValueSet) else ValueSet(target)
 
 
-def _comparable(value: Any, wanted: Any) -> bool:
-    return _kind(value) == _kind(wanted) != "other"
+def _same_kind(value: Any, target: Any) -> bool:
+    return _kind(value) == _kind(target) != "other"
 
 
-def _textual(test: Callable[[str, str], bool]) -> Callable[[Any, Any], bool]:
-    return lambda value, wanted: isinstance(value, str) and isinstance(wanted, str) and test(value, wanted)
+def _text_test(test: Callable[[str, str], bool]) -> Callable[[Any, Any], bool]:
+    return lambda value, target: isinstance(value, str) and isinstance(target, str) and test(value, target)
 
 
 OPERATORS: dict[str, Operator] = {
     op.name: op
     for op in (
-        Operator("eq", "equals", _same),
-        Operator("ne", "is not", lambda value, wanted: not _same(value, wanted)),
-        Operator("lt", "is less than", _ordered(operator.lt)),
-        Operator("lte", "is at most", _ordered(operator.le)),
-        Operator("gt", "is greater than", _ordered(operator.gt)),
-        Operator("gte", "is at least", _ordered(operator.ge)),
-        Operator("in", "is one of", lambda value, wanted: value in _members(wanted)),
-        Operator("nin", "is none of", lambda value, wanted: value not in _members(wanted)),
-        Operator("contains", "contains", _textual(lambda value, wanted: wanted in value)),
+        Operator("eq", "equals", _equals),
+        Operator("ne", "is not", lambda value, target: not _equals(value, target)),
+        Operator("lt", "is less than", _order_test(operator.lt)),
+        Operator("lte", "is at most", _order_test(operator.le)),
+        Operator("gt", "is greater than", _order_test(operator.gt)),
+        Operator("gte", "is at least", _order_test(operator.ge)),
+        Operator("in", "is one of", lambda value, target: value in _value_set(target)),
+        Operator("nin", "is none of", lambda value, target: value not in _value_set(target)),
+        Operator("contains", "contains", _text_test(lambda value, target: target in value)),
         Operator(
             "between",
             "is between",
             lambda value, ends: compare("gte", value, ends[0]) and compare("lte", value, ends[1]),
         ),
-        Operator("exists", "exists", lambda value, wanted: (value is not None) == wanted),
-        Operator("regex", "matches", _textual(lambda value, pattern: compiled(pattern).search(value) is not None)),
+        Operator("exists", "exists", lambda value, target: (value is not None) == target),
+        Operator(
+            "regex", "matches", _text_test(lambda value, pattern: compile_pattern(pattern).search(value) is not None)
+        ),
     )
 }
 NEGATIONS = {"ne": "eq", "nin": "in"}
@@ -139,6 +134,12 @@ class Condition:
     field: str
     op: str
     value: Any
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The values that the field is compared with: several for `in` and `between`, else one."""
+        value = self.value
+        return cast("tuple[Any, ...]", value) if isinstance(value, tuple) else (value,)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Condition) and self._key() == other._key()
@@ -168,7 +169,7 @@ class Not:
 
 
 Filter: TypeAlias = Condition | And | Or | Not
-EVERYTHING = And(())
+MATCH_ALL = And(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +181,11 @@ class Order:
     absent_first: bool = False  # in pages of items; rows of an aggregate keep them last
 
 
-BACK = Order(ID, descending=True, absent_first=True)  # the last key of an order that `turned` made
+REVERSE_ID = Order(ID, descending=True, absent_first=True)  # the last key of an order made by `reverse_order`
 
 
 @dataclass(frozen=True, slots=True)
-class Near:
+class NearVector:
     """Vector similarity. Without a field: the embedding Portico made of each item's text."""
 
     vector: tuple[float, ...]
@@ -196,7 +197,7 @@ class Near:
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    function: Function
+    function: AggregateFunction
     alias: str
     field: str = ""
 
@@ -205,37 +206,37 @@ class Aggregation:
 class Aggregate:
     operations: tuple[Aggregation, ...]
     group_by: tuple[str, ...] = ()
-    having: Filter = EVERYTHING
+    having: Filter = MATCH_ALL
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What to look for in one collection."""
+    """A query over the items of one collection."""
 
     collection: str
     text: str = ""
-    near: Near | None = None
-    where: Filter = EVERYTHING
+    near: NearVector | None = None
+    where: Filter = MATCH_ALL
     order: tuple[Order, ...] = ()
     fields: tuple[str, ...] = ()
     aggregate: Aggregate | None = None
     limit: int = DEFAULT_LIMIT
     cursor: str = ""
-    count: bool = False  # whether the page shall say how many there are in all
-    max_bytes: int = 0  # of its items or rows as JSON; a page has one of them at least; 0 is no bound
+    count: bool = False  # whether the page includes the total number of matches
+    max_bytes: int = 0  # of its items or rows as JSON; a page has at least one; 0 means no limit
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Items, or rows of an aggregate. A cursor is there exactly when more follows."""
+    """Items, or rows of an aggregate. It has a cursor exactly when more follow."""
 
     items: tuple[Item, ...] = ()
     rows: tuple[Mapping[str, Any], ...] = ()
     scores: tuple[float, ...] = ()  # beside items, when they were searched for
     total: int | None = None
     cursor: str = ""
-    notes: tuple[str, ...] = field(default=())  # what a caller should know of how the page came about
-    is_cached: bool = False  # whether it was found for an earlier query; nothing has changed since
+    notes: tuple[str, ...] = field(default=())  # for the caller, on how the page was made
+    is_cached: bool = False  # whether it was made for an earlier query; nothing has changed since
 
     @property
     def length(self) -> int:
@@ -250,12 +251,12 @@ def json_size(data: Any) -> int:
 
 
 def item_bytes(item: Item, stored: int, query: Query) -> int:
-    """How many bytes of a page an item takes, of which so many are stored."""
+    """Return how many bytes of a page an item takes that has `stored` bytes in the store."""
     return max(json_size(item.data), stored // READ_SHARE) if query.fields else stored
 
 
 def count_within(sizes: Iterable[int], max_bytes: int) -> int:
-    """How many of the first of these sizes fit into so many bytes: one at least, and all if there is no bound."""
+    """Return how many of the first sizes fit into `max_bytes`: at least one, and all if it is 0."""
     total = count = 0
     for size in sizes:
         total += size
@@ -269,7 +270,7 @@ def count_within(sizes: Iterable[int], max_bytes: int) -> int:
 
 
 def parse_filter(raw: Any, *, bare_values: bool = True) -> Filter:
-    """The filter that a JSON object in the `$` dialect means. `bare_values` reads {"f": 1} as equality."""
+    """Return the filter of a JSON object in the `$` dialect. `bare_values` reads {"f": 1} as equality."""
     return _parse(raw, 0, bare_values, [MAX_NODES, MAX_CONDITIONS])
 
 
@@ -288,13 +289,13 @@ def _parse(raw: Any, depth: int, bare: bool, budget: list[int]) -> Filter:
         if not isinstance(key, str):
             raise InvalidQuery(f"{key!r} is not a field name", got=type(key).__name__)
         if key.startswith("$"):
-            parts.append(_parse_joint(key, value, depth, bare, budget))
+            parts.append(_parse_connective(key, value, depth, bare, budget))
         else:
             parts += _parse_conditions(key, value, bare, budget)
     return parts[0] if len(parts) == 1 else And(tuple(parts))
 
 
-def _parse_joint(key: str, value: Any, depth: int, bare: bool, budget: list[int]) -> Filter:
+def _parse_connective(key: str, value: Any, depth: int, bare: bool, budget: list[int]) -> Filter:
     match key:
         case "$and" | "$or":
             if not isinstance(value, list):
@@ -304,7 +305,7 @@ def _parse_joint(key: str, value: Any, depth: int, bare: bool, budget: list[int]
         case "$not":
             return Not(_parse(value, depth + 1, bare, budget))
         case _:
-            raise InvalidQuery(f"{key!r} is not a filter operator", operator=key, hint=_known_operators())
+            raise InvalidQuery(f"{key!r} is not a filter operator", operator=key, hint=_operators_hint())
 
 
 def _parse_conditions(name: str, raw: Any, bare: bool, budget: list[int]) -> list[Condition]:
@@ -318,13 +319,13 @@ def _parse_conditions(name: str, raw: Any, bare: bool, budget: list[int]) -> lis
                 hint=f'Write {{"{name}": {{"$eq": …}}}}.',
             )
         tests = {"$eq": cast("Any", raw)}
-    found: list[Condition] = []
+    results: list[Condition] = []
     for key, value in tests.items():
         if not key.startswith("$"):
-            raise InvalidQuery(f"{key!r} is not a filter operator", operator=key, hint=_known_operators())
+            raise InvalidQuery(f"{key!r} is not a filter operator", operator=key, hint=_operators_hint())
         _spend(budget, 1)
-        found.append(condition(name, key[1:], value))
-    return found
+        results.append(condition(name, key[1:], value))
+    return results
 
 
 def _spend(budget: list[int], part: int) -> None:
@@ -336,31 +337,31 @@ def _spend(budget: list[int], part: int) -> None:
 
 
 _AGGREGATION = re2.compile(r"^\s*(\w+)\s*(?:\(\s*([^()\s]*)\s*\))?(?:\s+as\s+(\w+))?\s*$")
-FUNCTIONS: tuple[Function, ...] = ("count", "sum", "avg", "min", "max", "count_distinct")
+FUNCTIONS: tuple[AggregateFunction, ...] = ("count", "sum", "avg", "min", "max", "count_distinct")
 
 
 def parse_aggregation(text: str) -> Aggregation:
-    """The aggregation that a text such as `avg(price) as mean` means."""
-    found = _AGGREGATION.match(text)
-    name = (found[1] or "").lower() if found else ""
-    function: Function | None = next((each for each in FUNCTIONS if each == name), None)
-    if found is None or function is None:
+    """Return the aggregation of a text such as `avg(price) as mean`."""
+    match = _AGGREGATION.match(text)
+    name = (match[1] or "").lower() if match else ""
+    function: AggregateFunction | None = next((candidate for candidate in FUNCTIONS if candidate == name), None)
+    if match is None or function is None:
         raise InvalidQuery(
             f"{text!r} is not an aggregate",
             hint=f"Write one of {', '.join(FUNCTIONS)}: 'avg(price) as mean'.",
         )
-    of = (found[2] or "").removeprefix("*")
-    return Aggregation(function, found[3] or (f"{function}_{of}" if of else function), of)
+    of = (match[2] or "").removeprefix("*")
+    return Aggregation(function, match[3] or (f"{function}_{of}" if of else function), of)
 
 
-def _known_operators() -> str:
+def _operators_hint() -> str:
     return f"Known operators: {', '.join(f'${name}' for name in OPERATORS)}, $and, $or, $not."
 
 
 def condition(name: str, op: str, value: Any) -> Condition:
-    """A checked condition."""
+    """Return a condition whose operator and value are valid; raise InvalidQuery otherwise."""
     if op not in OPERATORS:
-        raise InvalidQuery(f"'${op}' is not a filter operator", operator=op, hint=_known_operators())
+        raise InvalidQuery(f"'${op}' is not a filter operator", operator=op, hint=_operators_hint())
     check = _CHECKS.get(op, _check_plain)
     return Condition(name, op, check(name, op, value))
 
@@ -387,10 +388,10 @@ def _check_list(name: str, op: str, value: Any) -> tuple[Any, ...]:
     values = tuple(cast("Sequence[Any]", value))
     if len(values) > MAX_LIST:
         raise QueryTooLarge(f"${op} takes up to {MAX_LIST} values", limit=MAX_LIST, actual=len(values))
-    return tuple(_check_plain(name, "eq", each) for each in values)
+    return tuple(_check_plain(name, "eq", item) for item in values)
 
 
-def _check_ends(name: str, op: str, value: Any) -> tuple[Any, Any]:
+def _check_range(name: str, op: str, value: Any) -> tuple[Any, Any]:
     ends = _check_list(name, op, value)
     if len(ends) != 2:
         raise InvalidQuery(f"$between on {name!r} needs two values, the least and the greatest", field=name)
@@ -414,14 +415,14 @@ def _check_regex(name: str, op: str, value: Any) -> str:
         raise InvalidQuery(f"${op} on {name!r} needs a pattern", field=name)
     if len(value) > MAX_REGEX:
         raise UnsafeRegex(f"The pattern on {name!r} is longer than {MAX_REGEX} characters", field=name, limit=MAX_REGEX)
-    compiled(value)
+    compile_pattern(value)
     return value
 
 
 _CHECKS: dict[str, Callable[[str, str, Any], Any]] = {
     "in": _check_list,
     "nin": _check_list,
-    "between": _check_ends,
+    "between": _check_range,
     "exists": _check_exists,
     "contains": _check_contains,
     "regex": _check_regex,
@@ -429,16 +430,16 @@ _CHECKS: dict[str, Callable[[str, str, Any], Any]] = {
 
 
 @lru_cache(maxsize=512)
-def compiled(pattern: str) -> "re2.Pattern":
-    """A pattern in RE2: its time is linear in the text, whatever the pattern (NWP 13.5)."""
+def compile_pattern(pattern: str) -> "re2.Pattern":
+    """Compile a pattern with RE2, whose time is linear in the text whatever the pattern (NWP 13.5)."""
     options = re2.Options()
     options.log_errors = False
     options.max_mem = 8 << 20
     try:
-        found = re2.compile(pattern, options)
+        program = re2.compile(pattern, options)
     except re2.error as error:
-        told: object = error.args[0] if error.args else ""
-        reason = told.decode() if isinstance(told, bytes) else str(told)
+        detail: object = error.args[0] if error.args else ""
+        reason = detail.decode() if isinstance(detail, bytes) else str(detail)
         kind = UnsafeRegex if "too large" in reason else InvalidQuery
         raise kind(
             f"The pattern {pattern!r} cannot be used: {reason}",
@@ -446,23 +447,23 @@ def compiled(pattern: str) -> "re2.Pattern":
             hint="Patterns follow RE2: no back-references, no look-around.",
         ) from error
     # Time is linear in text and program; a pattern can be short and its program long, as in (a|b){500}.
-    if found.programsize > MAX_PROGRAM:
+    if program.programsize > MAX_PROGRAM:
         raise UnsafeRegex(f"The pattern {pattern!r} repeats too much", pattern=pattern, hint="Use smaller counts.")
-    return found
+    return program
 
 
 # Deciding whether an item matches.
 
 
-Test: TypeAlias = Callable[[Item], bool]
+Predicate: TypeAlias = Callable[[Item], bool]
 
 
 def matches(where: Filter, item: Item, collection: Collection) -> bool:
     return matcher(where, collection)(item)
 
 
-def matcher(where: Filter, collection: Collection) -> Test:
-    """A filter as a function of an item; what can be prepared is prepared once."""
+def matcher(where: Filter, collection: Collection) -> Predicate:
+    """Return a filter as a function of an item; whatever can be prepared is prepared once."""
     match where:
         case And(parts):
             tests = [matcher(part, collection) for part in parts]
@@ -480,36 +481,33 @@ def matcher(where: Filter, collection: Collection) -> Test:
             return _test(op, value, collection.field(name))
 
 
-def _test(op: str, wanted: Any, known: Field) -> Test:
-    """One positive condition as a function of an item."""
-    if known.name == ID:
-        return partial(_id_holds, op, _prepared(op, wanted))
-    if known.is_typed and not (op in TEXTUAL and known.type in TEXT_BEHIND):
-        prepared = _prepared(op, operand(known, op, wanted))
-        return lambda item: compare(op, known.typed_value(item.data), prepared)
-    path, prepared = segments(known.where), _prepared(op, wanted)
-    return lambda item: _any_holds(op, prepared, list(reached(item.data, path)))
+def _test(op: str, target: Any, spec: Field) -> Predicate:
+    """Return one condition without negation as a function of an item."""
+    if spec.name == ID:
+        target_id = _prepare(op, target)
+        return lambda item: compare(op, item.id, target_id)
+    if spec.is_typed and not (op in TEXTUAL and spec.type in TEXT_BEHIND):
+        prepared = _prepare(op, operand(spec, op, target))
+        return lambda item: compare(op, spec.comparable_value(item.data), prepared)
+    path, prepared = segments(spec.where), _prepare(op, target)
+    return lambda item: _any_holds(op, prepared, list(values_at(item.data, path)))
 
 
-def _id_holds(op: str, wanted: Any, item: Item) -> bool:
-    return compare(op, item.id, wanted)
-
-
-def _prepared(op: str, wanted: Any) -> Any:
-    return Members(wanted) if op == "in" else wanted
+def _prepare(op: str, target: Any) -> Any:
+    return ValueSet(target) if op == "in" else target
 
 
 TEXTUAL = frozenset({"contains", "regex"})
 TEXT_BEHIND = frozenset({FieldType.TIMESTAMP, FieldType.DURATION})  # compared as numbers, written as text
 
 
-def operand(known: Field, op: str, wanted: Any) -> Any:
-    """The right-hand side in the comparable form of a typed field."""
+def operand(spec: Field, op: str, target: Any) -> Any:
+    """Return the right-hand side in the comparable form of a typed field."""
     if op == "exists":
-        return wanted
+        return target
     if op in {"in", "between"}:
-        return tuple(_operand(known, each) for each in wanted)
-    return _operand(known, wanted)
+        return tuple(_operand(spec, value) for value in target)
+    return _operand(spec, target)
 
 
 class Unmatchable:
@@ -519,22 +517,22 @@ class Unmatchable:
 UNMATCHABLE = Unmatchable()
 
 
-def _operand(known: Field, wanted: Any) -> Any:
-    if wanted is None:
+def _operand(spec: Field, target: Any) -> Any:
+    if target is None:
         return None
-    if known.type in NUMERIC and isinstance(wanted, str):
+    if spec.type in NUMERIC and isinstance(target, str):
         return UNMATCHABLE
-    value = comparable(known.type, wanted)
+    value = comparable(spec.type, target)
     return UNMATCHABLE if value is None else value
 
 
-def compare(op: str, value: Any, wanted: Any) -> bool:
-    """One comparison of one value. Integers beyond 64 bits are as exact as databases keep them."""
+def compare(op: str, value: Any, target: Any) -> bool:
+    """Compare one value. Integers beyond 64 bits are as exact as databases store them."""
     if type(value) is int:
         value = storable(value)
-    if type(wanted) is int:
-        wanted = storable(wanted)
-    return OPERATORS[op].holds(value, wanted)
+    if type(target) is int:
+        target = storable(target)
+    return OPERATORS[op].test(value, target)
 
 
 def _kind(value: Any) -> str:
@@ -549,44 +547,44 @@ def _kind(value: Any) -> str:
             return "other"
 
 
-def reached(data: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[Any]:
-    """Every value a path leads to, through arrays of objects. Arrays at its end are not opened."""
+def values_at(data: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[Any]:
+    """Yield every value a path leads to, through arrays of objects. Arrays at its end are not expanded."""
     heads: list[Any] = [data]
     for step in path:
         heads = [
-            cast("Mapping[str, Any]", each)[step]
+            cast("Mapping[str, Any]", element)[step]
             for head in heads
-            for each in _opened(head)
-            if isinstance(each, Mapping) and step in each
+            for element in _elements_of(head)
+            if isinstance(element, Mapping) and step in element
         ]
     yield from heads
 
 
-def _opened(value: Any) -> list[Any]:
+def _elements_of(value: Any) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else [value]
 
 
-def _any_holds(op: str, wanted: Any, found: list[Any]) -> bool:
+def _any_holds(op: str, target: Any, values: list[Any]) -> bool:
     if op == "exists":
-        return any(value is not None for value in found) == wanted
+        return any(value is not None for value in values) == target
     if op == "contains":
-        return any(_contains(value, wanted) for value in found)
-    if op in {"eq", "in"} and not any(value is not None for value in found):
-        found = [None]
-    return any(compare(op, each, wanted) for value in found for each in _opened(value))
+        return any(_contains(value, target) for value in values)
+    if op in {"eq", "in"} and not any(value is not None for value in values):
+        values = [None]
+    return any(compare(op, element, target) for value in values for element in _elements_of(value))
 
 
-def _contains(value: Any, wanted: Any) -> bool:
+def _contains(value: Any, target: Any) -> bool:
     if isinstance(value, list):
-        return any(compare("eq", each, wanted) for each in cast("list[Any]", value))
-    return isinstance(value, str) and isinstance(wanted, str) and wanted in value
+        return any(compare("eq", element, target) for element in cast("list[Any]", value))
+    return isinstance(value, str) and isinstance(target, str) and target in value
 
 
 # Sorting and walking.
 
 
 def sort_key(value: Any) -> tuple[int, Any]:
-    """Orders values of any kind: numbers, then texts, then the rest, then nothing."""
+    """Return a key that sorts values of any kind: numbers, then texts, then the rest, then absent ones."""
     match value:
         case bool():
             return (2, int(value))
@@ -601,8 +599,8 @@ def sort_key(value: Any) -> tuple[int, Any]:
 ABSENT = 3
 
 
-def checked(query: Query, collection: Collection) -> Query:
-    """The query with its bounds applied; raises for fields that do not exist and combinations that mean nothing."""
+def validate_query(query: Query, collection: Collection) -> Query:
+    """Return the query with its limits applied; raise for unknown fields and for combinations without a meaning."""
     if query.limit < 0:
         raise InvalidQuery("limit cannot be negative", limit=query.limit)
     if len(query.order) > MAX_KEYS or len(query.fields) > MAX_LIST:
@@ -611,7 +609,8 @@ def checked(query: Query, collection: Collection) -> Query:
             limit=MAX_KEYS,
             actual=max(len(query.order), len(query.fields)),
         )
-    _check_filter_fields(query.where, collection)
+    for condition in conditions(query.where):
+        collection.field(condition.field)
     for name in (*(o.field for o in query.order), *query.fields):
         if query.aggregate is None:
             collection.field(name)
@@ -625,40 +624,35 @@ def checked(query: Query, collection: Collection) -> Query:
     return query if limit == query.limit else replace(query, limit=limit)
 
 
-def _check_filter_fields(where: Filter, collection: Collection) -> None:
-    for each in conditions(where):
-        collection.field(each.field)
-
-
 def conditions(where: Filter) -> list[Condition]:
-    """All conditions of a filter, from left to right."""
+    """Return all conditions of a filter, from left to right."""
     if isinstance(where, Condition):
         return [where]
-    found: list[Condition] = []
-    waiting: list[Filter] = [where]
-    while waiting:
-        part = waiting.pop()
+    results: list[Condition] = []
+    stack: list[Filter] = [where]
+    while stack:
+        part = stack.pop()
         if isinstance(part, Condition):
-            found.append(part)
+            results.append(part)
         elif isinstance(part, Not):
-            waiting.append(part.part)
+            stack.append(part.part)
         else:
-            waiting.extend(reversed(part.parts))
-    return found
+            stack.extend(reversed(part.parts))
+    return results
 
 
 def check_bounds(where: Filter) -> None:
-    """Refuse a filter that costs more to test than one question may."""
-    found = conditions(where)
-    values = [one for each in found for one in _values(each)]
-    steps = sum(compiled(each.value).programsize for each in found if each.op == "regex")
+    """Raise QueryTooLarge or UnsafeRegex for a filter that costs too much to test."""
+    clauses = conditions(where)
+    values = [value for clause in clauses for value in clause.values]
+    steps = sum(compile_pattern(clause.value).programsize for clause in clauses if clause.op == "regex")
     if steps > MAX_PROGRAM:
-        raise UnsafeRegex("The patterns of the filter are too much together", limit=MAX_PROGRAM, hint="Use fewer.")
+        raise UnsafeRegex("The patterns of the filter are too complex together", limit=MAX_PROGRAM, hint="Use fewer.")
     longest = max((len(value) for value in values if isinstance(value, str)), default=0)
     for part, actual, limit in (
-        ("conditions", len(found), MAX_CONDITIONS),
+        ("conditions", len(clauses), MAX_CONDITIONS),
         ("values", len(values), MAX_VALUES),
-        ("parts", _nodes(where), MAX_NODES),
+        ("parts", _count_nodes(where), MAX_NODES),
         ("characters in a value", longest, MAX_VALUE),
     ):
         if actual > limit:
@@ -667,22 +661,17 @@ def check_bounds(where: Filter) -> None:
             )
 
 
-def _values(each: Condition) -> tuple[Any, ...]:
-    value: Any = each.value
-    return cast("tuple[Any, ...]", value) if isinstance(value, tuple) else (value,)
-
-
-def _nodes(where: Filter) -> int:
+def _count_nodes(where: Filter) -> int:
     match where:
         case And(parts) | Or(parts):
-            return 1 + sum(_nodes(part) for part in parts)
+            return 1 + sum(_count_nodes(part) for part in parts)
         case Not(part):
-            return 1 + _nodes(part)
+            return 1 + _count_nodes(part)
         case Condition():
             return 1
 
 
-def _check_near(near: Near, collection: Collection) -> None:
+def _check_near(near: NearVector, collection: Collection) -> None:
     if near.field and collection.field(near.field).type != FieldType.VECTOR:
         raise InvalidQuery(f"{near.field} holds no vectors", field=near.field)
     # Its length is squared to be compared.
@@ -702,14 +691,14 @@ def _check_aggregate(query: Query, aggregate: Aggregate, collection: Collection)
     check_bounds(aggregate.having)
     if query.text or query.near:
         raise InvalidAggregate("Aggregates count stored items; they do not combine with a search")
-    names = [*aggregate.group_by, *(each.alias for each in aggregate.operations)]
+    names = [*aggregate.group_by, *(operation.alias for operation in aggregate.operations)]
     repeated = next((name for name in names if names.count(name) > 1), None)
     if repeated is not None:
         raise InvalidAggregate(f"Two columns of the result are called {repeated!r}", alias=repeated)
     for name in aggregate.group_by:
         _check_column(name, collection)
-    for each in aggregate.operations:
-        _check_aggregation(each, collection)
+    for item in aggregate.operations:
+        _check_aggregation(item, collection)
     _check_names((o.field for o in query.order), names, UnknownField)
     _check_names((c.field for c in conditions(aggregate.having)), names, InvalidAggregate)
 
@@ -722,27 +711,31 @@ def _check_names(used: Iterable[str], names: Sequence[str], wrong: type[InvalidQ
 
 
 def _check_column(name: str, collection: Collection) -> Field:
-    """A field that has one value in each item. Below a list there may be many, of which no column can be made."""
-    known = collection.field(name)
-    head, _, below = known.where.partition(".")
+    """Return a field that has one value in each item. Below a list there may be many, which make no column."""
+    spec = collection.field(name)
+    head, _, below = spec.where.partition(".")
     top = collection.fields.get(head)
     if below and top and top.type == FieldType.ARRAY:
         raise InvalidAggregate(
             f"{head} is a list: {name} has no single value", field=name, hint="Filter by it instead."
         )
-    return known
+    return spec
 
 
-def _check_aggregation(each: Aggregation, collection: Collection) -> None:
-    if not each.alias or len(each.alias) > 128 or text_problem(each.alias):
-        raise InvalidAggregate(f"{each.function} needs an alias of 1 to 128 characters", function=each.function)
-    if each.field:
-        known = _check_column(each.field, collection)
+def _check_aggregation(operation: Aggregation, collection: Collection) -> None:
+    if not operation.alias or len(operation.alias) > 128 or text_problem(operation.alias):
+        raise InvalidAggregate(
+            f"{operation.function} needs an alias of 1 to 128 characters", function=operation.function
+        )
+    if operation.field:
+        spec = _check_column(operation.field, collection)
         numeric = NUMERIC | {FieldType.DURATION, FieldType.ANY}
-        if each.function in {"sum", "avg"} and known.type not in numeric:
-            raise InvalidAggregate(f"{each.function} needs a number; {each.field} is a {known.type}", field=each.field)
-    elif each.function != "count":
-        raise InvalidAggregate(f"{each.function} needs a field", function=each.function)
+        if operation.function in {"sum", "avg"} and spec.type not in numeric:
+            raise InvalidAggregate(
+                f"{operation.function} needs a number; {operation.field} is a {spec.type}", field=operation.field
+            )
+    elif operation.function != "count":
+        raise InvalidAggregate(f"{operation.function} needs a field", function=operation.function)
 
 
 # Cursors: opaque, tamper-evident, bound to their query.
@@ -754,7 +747,7 @@ def make_cursor(query: Query, position: Sequence[Any], secret: bytes) -> str:
 
 
 def read_cursor(query: Query, secret: bytes) -> list[Any]:
-    """The position a cursor stands for; raises if it was altered or made for another query."""
+    """Return the position of a cursor; raise InvalidCursor if it was altered or made for another query."""
     try:
         padded = query.cursor + "=" * (-len(query.cursor) % 4)
         raw = base64.b64decode(padded, altchars=b"-_", validate=True)
@@ -770,52 +763,52 @@ def read_cursor(query: Query, secret: bytes) -> list[Any]:
 
 
 def _sign(query: Query, payload: bytes, secret: bytes) -> bytes:
-    return hashlib.blake2b(_asked(query) + b"\0" + payload, key=secret, digest_size=16, person=b"cursor").digest()
+    return hashlib.blake2b(_query_bytes(query) + b"\0" + payload, key=secret, digest_size=16, person=b"cursor").digest()
 
 
-def turned(order: tuple[Order, ...]) -> tuple[Order, ...]:
-    """An order that ends with the id, from its other end."""
+def reverse_order(order: tuple[Order, ...]) -> tuple[Order, ...]:
+    """Return the reverse of an order that ends with the id."""
     return tuple(Order(key.field, not key.descending, not key.absent_first) for key in order)
 
 
-def _asked(query: Query) -> bytes:
-    """The same bytes for the same question, in every process: it is made of texts, numbers and tuples alone."""
-    # A walk back goes on from where a walk forth stood: each takes the other's cursors.
-    order = turned(query.order) if query.order[-1:] == (BACK,) else query.order
+def _query_bytes(query: Query) -> bytes:
+    """Return the same bytes for the same query in every process: they come from texts, numbers and tuples alone."""
+    # Paging backwards continues from where paging forwards stopped: each accepts the other's cursors.
+    order = reverse_order(query.order) if query.order[-1:] == (REVERSE_ID,) else query.order
     keys = [(key.field, key.descending, key.absent_first) for key in order]
-    said = query.collection, query.text, query.near, _spelt(query.where), keys, query.fields, query.aggregate
-    return repr(said).encode("utf-8", "surrogatepass")
+    parts = query.collection, query.text, query.near, _filter_tuple(query.where), keys, query.fields, query.aggregate
+    return repr(parts).encode("utf-8", "surrogatepass")
 
 
-def _spelt(where: Filter) -> tuple[Any, ...]:
-    """A filter as tuples, which are quicker to write down."""
+def _filter_tuple(where: Filter) -> tuple[Any, ...]:
+    """Return a filter as tuples, which are faster to serialise."""
     match where:
         case Condition(name, op, value):
             return name, op, value
         case Not(part):
-            return "not", _spelt(part)
+            return "not", _filter_tuple(part)
         case And(parts):
-            return "and", *map(_spelt, parts)
+            return "and", *map(_filter_tuple, parts)
         case Or(parts):
-            return "or", *map(_spelt, parts)
+            return "or", *map(_filter_tuple, parts)
 
 
 # Projection.
 
 
 def project(item: Item, names: Sequence[str], collection: Collection) -> Item:
-    """The item with only the named fields; paths keep their nesting. No names keep everything."""
+    """Return the item with only the named fields, paths nested as they were; without names, the item itself."""
     if not names:
         return item
-    shown: dict[str, Any] = {}
+    projected: dict[str, Any] = {}
     for name in names:
-        known = collection.field(name)
-        if known.path:
-            value = scalar_at(item.data, known.path)
-            shown.update({} if value is None else {name: value})
+        spec = collection.field(name)
+        if spec.path:
+            value = scalar_at(item.data, spec.path)
+            projected.update({} if value is None else {name: value})
         elif name != ID:
-            _copy(item.data, shown, segments(name))
-    return replace(item, data=shown)
+            _copy(item.data, projected, segments(name))
+    return replace(item, data=projected)
 
 
 def _copy(source: Mapping[str, Any], target: dict[str, Any], path: tuple[str, ...]) -> None:
@@ -826,17 +819,17 @@ def _copy(source: Mapping[str, Any], target: dict[str, Any], path: tuple[str, ..
     if not rest:
         target[head] = value
     elif isinstance(value, Mapping):
-        kept = target.setdefault(head, {})
-        if isinstance(kept, dict):
-            _copy(cast("Mapping[str, Any]", value), cast("dict[str, Any]", kept), tuple(rest))
+        nested = target.setdefault(head, {})
+        if isinstance(nested, dict):
+            _copy(cast("Mapping[str, Any]", value), cast("dict[str, Any]", nested), tuple(rest))
     elif isinstance(value, list):
-        _copy_each(cast("list[Any]", value), target, head, tuple(rest))
+        _copy_elements(cast("list[Any]", value), target, head, tuple(rest))
 
 
-def _copy_each(values: list[Any], target: dict[str, Any], head: str, rest: tuple[str, ...]) -> None:
-    kept = cast("list[Any]", target.setdefault(head, [{} for _ in values]))
-    if len(kept) != len(values):
+def _copy_elements(values: list[Any], target: dict[str, Any], head: str, rest: tuple[str, ...]) -> None:
+    nested = cast("list[Any]", target.setdefault(head, [{} for _ in values]))
+    if len(nested) != len(values):
         return
-    for value, shown in zip(values, kept, strict=True):
-        if isinstance(value, Mapping) and isinstance(shown, dict):
-            _copy(cast("Mapping[str, Any]", value), cast("dict[str, Any]", shown), rest)
+    for value, projected in zip(values, nested, strict=True):
+        if isinstance(value, Mapping) and isinstance(projected, dict):
+            _copy(cast("Mapping[str, Any]", value), cast("dict[str, Any]", projected), rest)

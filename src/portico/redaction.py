@@ -1,4 +1,4 @@
-"""Takes passwords and tokens out of URLs, so that they can be shown, logged and stored. Knows no settings."""
+"""Removes passwords and tokens from URLs, so that these can be shown, logged and stored. Knows no settings."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -40,8 +40,9 @@ def redact_url(url: str) -> str:
     scheme, separator, rest = url.partition("://")
     if not separator:
         return _SLASH_MISSING.sub(rf"\1{HIDDEN}@", url)
-    place, shown = _without_password(scheme, rest)
-    return f"{scheme}{separator}{shown}{_redact_params(place)}"
+    place, redacted = _split_password(scheme, rest)
+    params = re.sub(r"(?<=[?&#;])([^?&#;=]*)=([^&#]*)", _redact_param, place)
+    return f"{scheme}{separator}{redacted}{params}"
 
 
 def redact_text(text: str) -> str:
@@ -54,14 +55,16 @@ def redact_text(text: str) -> str:
     return text
 
 
-def _without_password(scheme: str, rest: str) -> tuple[str, str]:
+def _split_password(scheme: str, rest: str) -> tuple[str, str]:
     """Split what follows `://` into what comes behind the host, and user and host without the password."""
     start = _end_of_user(scheme, rest)
     user = rest[:start]
-    shown = f"{HIDDEN}@" if user and _WEB.fullmatch(scheme) else user.rstrip("@").partition(":")[0] + "@" * bool(user)
+    user_info = (
+        f"{HIDDEN}@" if user and _WEB.fullmatch(scheme) else user.rstrip("@").partition(":")[0] + "@" * bool(user)
+    )
     end = re.search(r"[/?#]|$", rest[start:])
     length = end.start() if end else 0
-    return rest[start + length :], shown + rest[start : start + length]
+    return rest[start + length :], user_info + rest[start : start + length]
 
 
 def _end_of_user(scheme: str, rest: str) -> int:
@@ -73,15 +76,10 @@ def _end_of_user(scheme: str, rest: str) -> int:
     return first + re.split(r"[/?#]", rest[first:], maxsplit=1)[0].rfind("@") + 1
 
 
-def _redact_params(place: str) -> str:
-    """Redact the parameters of what follows the host, in its query and in its fragment."""
-    return re.sub(r"(?<=[?&#;])([^?&#;=]*)=([^&#]*)", _redact_param, place)
-
-
-def _redact_param(found: re.Match[str]) -> str:
-    name, value = found[1], unquote_plus(found[2])
+def _redact_param(match: re.Match[str]) -> str:
+    name, value = match[1], unquote_plus(match[2])
     is_hidden = _is_secret(unquote_plus(name), value) or _CONNECTION_STRING.search(value) or redact_text(value) != value
-    return f"{name}={HIDDEN}" if is_hidden and value else found[0]
+    return f"{name}={HIDDEN}" if is_hidden and value else match[0]
 
 
 def _is_secret(name: str, value: str) -> bool:
@@ -97,15 +95,15 @@ def _looks_random(value: str) -> bool:
 
 
 class Redactor:
-    """Takes the secrets of one URL out of what was read from it: links that repeat a token, for instance."""
+    """Removes the secrets of one URL from the data read there: from links that repeat a token, for instance."""
 
     def __init__(self, url: str) -> None:
-        shown = redact_url(url)
-        secrets = list(_find_secrets(url, shown)) if shown != url else []
-        self._in_messages = {secret: shown for secret, shown, _ in secrets}
+        redacted = redact_url(url)
+        secrets = list(_find_secrets(url, redacted)) if redacted != url else []
+        self._in_messages = {secret: replacement for secret, replacement, _ in secrets}
         self._in_items = [
-            (re.compile(f"{_BEFORE if secret[:1].isalnum() else ''}{re.escape(secret)}{behind}"), shown)
-            for secret, shown, behind in secrets
+            (re.compile(f"{_BEFORE if secret[:1].isalnum() else ''}{re.escape(secret)}{behind}"), replacement)
+            for secret, replacement, behind in secrets
             if behind is not None
         ]
 
@@ -115,16 +113,16 @@ class Redactor:
 
     def redact(self, text: str) -> str:
         """Redact a message, wherever it repeats a secret."""
-        for secret, shown in self._in_messages.items():
-            text = text.replace(secret, shown)
+        for secret, replacement in self._in_messages.items():
+            text = text.replace(secret, replacement)
         return text
 
     def redact_data(self, value: Any) -> Any:
         """Redact every text of an item. Words that only begin like a secret, and short secrets, stay as they are."""
         match value:
             case str():
-                for pattern, shown in self._in_items:
-                    value = pattern.sub(lambda _, shown=shown: shown, value)
+                for pattern, replacement in self._in_items:
+                    value = pattern.sub(lambda _, replacement=replacement: replacement, value)
                 return value
             case Mapping():
                 pairs = cast("Mapping[str, Any]", value).items()
@@ -135,15 +133,15 @@ class Redactor:
                 return value
 
 
-def _find_secrets(url: str, shown: str) -> Iterator[tuple[str, str, str | None]]:
+def _find_secrets(url: str, redacted: str) -> Iterator[tuple[str, str, str | None]]:
     """Find the secret parts of a URL as others may write them, the longest first.
 
     Each comes with its redacted form, and the pattern of what follows it in an item; None if it is too short for items.
     """
-    yield url, shown, _BEHIND
+    yield url, redacted, _BEHIND
     scheme, _, rest = url.partition("://")
     if "+" in scheme and _WEB.fullmatch(scheme):  # feed+https://…, to which the links say https://…
-        yield url.partition("+")[2], shown.partition("+")[2], _BEHIND
+        yield url.partition("+")[2], redacted.partition("+")[2], _BEHIND
     user = rest[: _end_of_user(scheme, rest)]
     if user:
         yield f"://{user}", f"://{HIDDEN}@", ""

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 from portico.catalog import Danger, Trust
 from portico.items import Item
 from portico.network import network_of
-from portico.query import EVERYTHING, Filter
+from portico.query import MATCH_ALL, Filter
 
 Run: TypeAlias = Literal["auto", "now", "later"]
 Priority: TypeAlias = Literal["low", "normal", "high"]
@@ -53,6 +53,11 @@ class Caller:
     def rate_key(self) -> str:
         """What rates and approvals go by: all users of a caller are one there."""
         return f"{self.id}@{network_of(self.address)}" if self.is_anonymous else self.id
+
+    @property
+    def storage_key(self) -> str:
+        """What notes and idempotency keys are kept under: anonymous callers are told apart by where they come from."""
+        return self.rate_key if self.is_anonymous else self.owner
 
     @property
     def owner(self) -> str:
@@ -105,7 +110,7 @@ class Ask:
 
     text: str
     collections: tuple[str, ...] = ()
-    where: Filter = EVERYTHING
+    where: Filter = MATCH_ALL
     filters: Mapping[str, Any] = field(default_factory=dict[str, Any])  # as written: {"price": "less than $20"}
     previous: tuple[str, ...] = ()  # earlier questions, oldest first
     background: str = ""  # what the conversation is about, in free words
@@ -140,7 +145,7 @@ class Watch:
     """The changes of a collection, from after a sequence number on; None means from now."""
 
     collection: str
-    where: Filter = EVERYTHING
+    where: Filter = MATCH_ALL
     since: int | None = None
 
 

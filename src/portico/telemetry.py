@@ -1,4 +1,4 @@
-"""What an operator may want to know, as types, and where it goes: a log, counters. Nothing here decides anything."""
+"""Telemetry: events for operators, and the sinks that turn them into log lines, metrics and a traffic history."""
 
 import atexit
 import logging
@@ -24,14 +24,14 @@ from prometheus_client.registry import Collector
 from portico.redaction import redact_text
 
 
-class Asked(msgspec.Struct, frozen=True):
+class AskAnswered(msgspec.Struct, frozen=True):
     ms: float
     items: int
     caller: str
     model_calls: int = 0
 
 
-class Queried(msgspec.Struct, frozen=True):
+class QueryServed(msgspec.Struct, frozen=True):
     collection: str
     ms: float
     items: int
@@ -39,30 +39,30 @@ class Queried(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class CallFinished:
     operation: str
     ms: float
     caller: str
-    error: str = ""  # the class of the error, when it failed
+    error: str = ""  # the class of the error; empty if the call succeeded
     cause: BaseException | None = field(default=None, compare=False, repr=False)  # logged at debug level
 
 
-class Refused(msgspec.Struct, frozen=True):
-    """The gate said no."""
+class RequestRefused(msgspec.Struct, frozen=True):
+    """The gate, or another limit, refused a request."""
 
     what: str
     caller: str
     error: str
 
 
-class TaskMoved(msgspec.Struct, frozen=True):
+class TaskStateChanged(msgspec.Struct, frozen=True):
     task: str
     operation: str
     state: str
 
 
-class Delegated(msgspec.Struct, frozen=True):
-    """Work was handed to workers as steps; the trace is the caller's, or a new one."""
+class StepsDelegated(msgspec.Struct, frozen=True):
+    """A task was delegated to workers as steps. The trace is the caller's, or a new one."""
 
     task: str
     actions: tuple[str, ...]
@@ -71,7 +71,7 @@ class Delegated(msgspec.Struct, frozen=True):
     caller: str
 
 
-class Loaded(msgspec.Struct, frozen=True):
+class SourceLoaded(msgspec.Struct, frozen=True):
     source: str
     collection: str
     added: int
@@ -80,8 +80,8 @@ class Loaded(msgspec.Struct, frozen=True):
     failed: int
 
 
-class Audited(msgspec.Struct, frozen=True):
-    """A line of the audit trail, told outside of the store too: there its digest can be compared."""
+class AuditEntryAdded(msgspec.Struct, frozen=True):
+    """A line of the audit trail. A copy outside the store lets its digest be compared."""
 
     seq: int
     what: str
@@ -90,45 +90,70 @@ class Audited(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Broke:
-    """Something that should not happen did. The only observation that means a defect, or a fault of the machine."""
+class UnexpectedError:
+    """A defect, or a fault of the machine. No other event means one."""
 
     where: str
     error: str
     cause: BaseException | None = field(default=None, compare=False, repr=False)  # logged at debug level
 
 
-class Recovered(msgspec.Struct, frozen=True):
-    """A part that broke works again."""
+class FaultResolved(msgspec.Struct, frozen=True):
+    """A part that failed works again."""
 
     where: str
-    seconds: float  # that it did not
+    seconds: float  # how long it did not work
 
 
-class Cancelled(msgspec.Struct, frozen=True):
-    """The server stopped before these requests had ended."""
+class RequestsCancelled(msgspec.Struct, frozen=True):
+    """The server stopped before these requests had been answered."""
 
     requests: int
 
 
-Observation: TypeAlias = (
-    Asked | Queried | Called | Refused | TaskMoved | Delegated | Loaded | Audited | Broke | Recovered | Cancelled
+TelemetryEvent: TypeAlias = (
+    AskAnswered
+    | QueryServed
+    | CallFinished
+    | RequestRefused
+    | TaskStateChanged
+    | StepsDelegated
+    | SourceLoaded
+    | AuditEntryAdded
+    | UnexpectedError
+    | FaultResolved
+    | RequestsCancelled
 )
-Observe: TypeAlias = Callable[[Observation], None]
+Recorder: TypeAlias = Callable[[TelemetryEvent], None]
+
+# What operators see in the log and in metrics.
+EVENT_NAMES: Mapping[type[TelemetryEvent], str] = {
+    AskAnswered: "Asked",
+    QueryServed: "Queried",
+    CallFinished: "Called",
+    RequestRefused: "Refused",
+    TaskStateChanged: "TaskMoved",
+    StepsDelegated: "Delegated",
+    SourceLoaded: "Loaded",
+    AuditEntryAdded: "Audited",
+    UnexpectedError: "Broke",
+    FaultResolved: "Recovered",
+    RequestsCancelled: "Cancelled",
+}
 
 
-def nowhere(_: Observation) -> None:
-    """For those who do not want to know."""
+def discard(_: TelemetryEvent) -> None:
+    """A recorder that drops every event."""
 
 
-MAX_REASONS = 20  # of one incident, which are recorded
+MAX_REASONS = 20  # that are recorded of one incident
 
 
 class Incident:
-    """A fault of one part that may last: each of its reasons is recorded once, and its end."""
+    """A lasting fault of one part. Each of its reasons is recorded once, and so is its end."""
 
-    def __init__(self, where: str, observe: Observe) -> None:
-        self.observe = observe
+    def __init__(self, where: str, record: Recorder) -> None:
+        self.record = record
         self._where = where
         self._began = 0.0
         self._reasons: dict[str, None] = {}
@@ -140,7 +165,7 @@ class Incident:
         return next(reversed(self._reasons), "")
 
     def report(self, reason: str, error: BaseException, detail: str = "") -> None:
-        """Record a fault, unless it is known already. The detail is for the log alone."""
+        """Record a fault, unless its reason was recorded before. The detail appears only in the log."""
         with self._lock:
             is_known = reason in self._reasons or len(self._reasons) >= MAX_REASONS
             if not self._reasons:
@@ -149,96 +174,98 @@ class Incident:
                 self._reasons.pop(reason, None)  # so that it is the latest
                 self._reasons[reason] = None
         if not is_known:
-            self.observe(Broke(self._where, f"{reason}: {detail}" if detail else reason, error))
+            self.record(UnexpectedError(self._where, f"{reason}: {detail}" if detail else reason, error))
 
     def resolve(self) -> None:
         with self._lock:
             is_over = bool(self._reasons)
             self._reasons.clear()
         if is_over:
-            self.observe(Recovered(self._where, round(time.monotonic() - self._began, 3)))
+            self.record(FaultResolved(self._where, round(time.monotonic() - self._began, 3)))
 
 
 LogLevel = Literal["info", "debug"]
 
 
-class Log:
-    """One JSON line for each observation; lines of so many seconds are written together.
+class JsonLog:
+    """Writes one JSON line for each event; at debug level, failures have their traceback.
 
-    To make and write a line takes as long as to make a small answer. At debug level, failures have their traceback.
+    The lines of `seconds` are written together, because writing one takes as long as a small answer.
     """
 
     def __init__(self, stream: TextIO | None = None, seconds: float = 0.0, level: LogLevel = "info") -> None:
         self._stream = stream or sys.stderr
         self._seconds = seconds
         self._is_debug = level == "debug"
-        self._waiting: list[tuple[float, Observation]] = []
+        self._queue: list[tuple[float, TelemetryEvent]] = []
         self._lock = threading.Lock()
         if seconds:
             atexit.register(self.flush)
 
-    def __call__(self, seen: Observation) -> None:
+    def __call__(self, event: TelemetryEvent) -> None:
         with self._lock:
-            is_first = not self._waiting
-            self._waiting.append((time.time(), seen))
+            is_first = not self._queue
+            self._queue.append((time.time(), event))
         if not self._seconds:
             self.flush()
         elif is_first:
-            later = threading.Timer(self._seconds, self.flush)
-            later.daemon = True
-            later.start()
+            timer = threading.Timer(self._seconds, self.flush)
+            timer.daemon = True
+            timer.start()
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the lines that are queued."""
         with self._lock:
-            self._stream.write("".join(_line(at, seen, self._is_debug) for at, seen in self._waiting))
+            self._stream.write("".join(_render_line(at, event, self._is_debug) for at, event in self._queue))
             self._stream.flush()
-            self._waiting.clear()
+            self._queue.clear()
 
 
-def _line(at: float, seen: Observation, is_debug: bool) -> str:
-    said = msgspec.json.encode(_fields(seen, is_debug) if isinstance(seen, Broke | Called) else seen).decode()
-    return f'{{"at":"{_shown(int(at * 1000))}","event":"{type(seen).__name__}",{said[1:]}\n'
+def _render_line(at: float, event: TelemetryEvent, is_debug: bool) -> str:
+    body = msgspec.json.encode(
+        _loggable_fields(event, is_debug) if isinstance(event, UnexpectedError | CallFinished) else event
+    ).decode()
+    return f'{{"at":"{_format_time(int(at * 1000))}","event":"{EVENT_NAMES[type(event)]}",{body[1:]}\n'
 
 
-def _fields(seen: Broke | Called, is_debug: bool) -> dict[str, Any]:
-    shown = {each.name: getattr(seen, each.name) for each in fields(seen) if each.name != "cause"}
-    if isinstance(seen, Broke):
-        shown["error"] = redact_text(seen.error)
-    if is_debug and seen.cause:
-        shown["traceback"] = redact_text("".join(traceback.format_exception(seen.cause)))
-    return shown
+def _loggable_fields(event: UnexpectedError | CallFinished, is_debug: bool) -> dict[str, Any]:
+    values = {item.name: getattr(event, item.name) for item in fields(event) if item.name != "cause"}
+    if isinstance(event, UnexpectedError):
+        values["error"] = redact_text(event.error)
+    if is_debug and event.cause:
+        values["traceback"] = redact_text("".join(traceback.format_exception(event.cause)))
+    return values
 
 
-@lru_cache(maxsize=1)  # many lines are of the same millisecond
-def _shown(milliseconds: int) -> str:
+@lru_cache(maxsize=1)  # many lines share a millisecond
+def _format_time(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
 
 
-MINUTES = 60  # that traffic is remembered
-DOORS = ("ask", "query", "call")
+MINUTES = 60  # of traffic that are kept
+REQUEST_KINDS = ("ask", "query", "call")
 _BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-_SHOWN_BOUNDS = (*(str(float(each)) for each in _BOUNDS), "+Inf")
+_BUCKET_LABELS = (*(str(float(bound)) for bound in _BOUNDS), "+Inf")
 
 
-class Count:
-    """How often something happened."""
+class Counter:
+    """How often something happened, and since when it is counted."""
 
-    __slots__ = ("began", "times")
-
-    def __init__(self) -> None:
-        self.began = time.time()
-        self.times = 0
-
-
-class Tally:
-    """How long something took: how often by the first bound that it did not pass, and in all."""
-
-    __slots__ = ("began", "counts", "seconds")
+    __slots__ = ("since", "value")
 
     def __init__(self) -> None:
-        self.began = time.time()
-        self.counts = [0] * len(_SHOWN_BOUNDS)
+        self.since = time.time()
+        self.value = 0
+
+
+class Histogram:
+    """Durations, counted by bucket, and their sum."""
+
+    __slots__ = ("counts", "seconds", "since")
+
+    def __init__(self) -> None:
+        self.since = time.time()
+        self.counts = [0] * len(_BUCKET_LABELS)
         self.seconds = 0.0
 
     def add(self, seconds: float) -> None:
@@ -249,154 +276,172 @@ class Tally:
 class Metrics(Collector):
     """Counters and durations for Prometheus. Labels are names from the catalog, never from a request.
 
-    They are added up here, and made into samples when they are collected: to count must cost next to nothing.
+    Events are only added up here and become samples when Prometheus collects them, so that counting is cheap.
     """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._lock = threading.Lock()
-        self._events: defaultdict[type[Observation], Count] = defaultdict(Count)
-        self._calls: defaultdict[tuple[str, str], Count] = defaultdict(Count)
-        self._seconds: defaultdict[str, Tally] = defaultdict(Tally)
+        self._events: defaultdict[type[TelemetryEvent], Counter] = defaultdict(Counter)
+        self._calls: defaultdict[tuple[str, str], Counter] = defaultdict(Counter)
+        self._seconds: defaultdict[str, Histogram] = defaultdict(Histogram)
         self.registry.register(self)
 
-    def __call__(self, seen: Observation) -> None:
+    def __call__(self, event: TelemetryEvent) -> None:
         with self._lock:
-            self._events[type(seen)].times += 1
-            match seen:
-                case Asked(ms=ms):
+            self._events[type(event)].value += 1
+            match event:
+                case AskAnswered(ms=ms):
                     self._seconds["ask"].add(ms / 1000)
-                case Queried(ms=ms):
+                case QueryServed(ms=ms):
                     self._seconds["query"].add(ms / 1000)
-                case Called(operation=operation, ms=ms, error=error):
+                case CallFinished(operation=operation, ms=ms, error=error):
                     self._seconds["call"].add(ms / 1000)
-                    self._calls[operation, error].times += 1
-                case Refused() | TaskMoved() | Delegated() | Loaded() | Audited() | Broke() | Recovered() | Cancelled():
+                    self._calls[operation, error].value += 1
+                case (
+                    RequestRefused()
+                    | TaskStateChanged()
+                    | StepsDelegated()
+                    | SourceLoaded()
+                    | AuditEntryAdded()
+                    | UnexpectedError()
+                    | FaultResolved()
+                    | RequestsCancelled()
+                ):
                     pass
 
     def collect(self) -> list[Metric]:
         with self._lock:
-            events = {(kind.__name__,): count for kind, count in self._events.items()}
+            events = {(EVENT_NAMES[kind],): count for kind, count in self._events.items()}
             return [
-                _counter("portico_events", "Observations by kind", ["event"], events),
+                _counter("portico_events", "Events by kind", ["event"], events),
                 _counter("portico_calls", "Calls", ["operation", "error"], self._calls),
                 _histogram("portico_seconds", "Time taken", "door", self._seconds),
             ]
 
 
-class Pace(msgspec.Struct):
-    """What one door had to do in a minute."""
+class RequestStats(msgspec.Struct):
+    """The requests of one kind in one minute."""
 
     count: int = 0
     errors: int = 0
-    ms: float = 0.0  # all of it together
+    ms: float = 0.0  # in total
     slowest: float = 0.0
 
 
-class Minute(msgspec.Struct, frozen=True):
+class TrafficMinute(msgspec.Struct, frozen=True):
+    """What the operator's page shows of one minute."""
+
     at: datetime
-    doors: dict[str, Pace]
-    refused: int  # by the gate
+    doors: dict[str, RequestStats]  # by kind of request
+    refused: int
     broke: int
 
 
-class Traffic:
-    """The last hour of this process, minute by minute, for people to look at. Minutes without anything are left out."""
+class TrafficHistory:
+    """The last hour of this process, minute by minute. Minutes without requests are left out."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._minutes: deque[tuple[int, defaultdict[str, Pace]]] = deque(maxlen=MINUTES)
+        self._minutes: deque[tuple[int, defaultdict[str, RequestStats]]] = deque(maxlen=MINUTES)
 
-    def __call__(self, seen: Observation) -> None:
-        match seen:
-            case Asked(ms=ms):
+    def __call__(self, event: TelemetryEvent) -> None:
+        match event:
+            case AskAnswered(ms=ms):
                 self._add("ask", ms)
-            case Queried(ms=ms):
+            case QueryServed(ms=ms):
                 self._add("query", ms)
-            case Called(ms=ms, error=error):
+            case CallFinished(ms=ms, error=error):
                 self._add("call", ms, failed=bool(error))
-            case Refused():
+            case RequestRefused():
                 self._add("refused")
-            case Broke():
+            case UnexpectedError():
                 self._add("broke")
-            case TaskMoved() | Delegated() | Loaded() | Audited() | Recovered() | Cancelled():
+            case (
+                TaskStateChanged()
+                | StepsDelegated()
+                | SourceLoaded()
+                | AuditEntryAdded()
+                | FaultResolved()
+                | RequestsCancelled()
+            ):
                 pass
 
     def _add(self, what: str, ms: float = 0.0, *, failed: bool = False) -> None:
         minute = int(self._clock() // 60)
         with self._lock:
             if not self._minutes or self._minutes[-1][0] != minute:
-                self._minutes.append((minute, defaultdict(Pace)))
-            pace = self._minutes[-1][1][what]
-            pace.count += 1
-            pace.errors += failed
-            pace.ms += ms
-            pace.slowest = max(pace.slowest, ms)
+                self._minutes.append((minute, defaultdict(RequestStats)))
+            stats = self._minutes[-1][1][what]
+            stats.count += 1
+            stats.errors += failed
+            stats.ms += ms
+            stats.slowest = max(stats.slowest, ms)
 
-    def minutes(self) -> list[Minute]:
-        """The oldest first."""
+    def minutes(self) -> list[TrafficMinute]:
+        """Return the minutes, oldest first."""
         oldest = int(self._clock() // 60) - MINUTES
         with self._lock:
-            return [_minute(number, paces) for number, paces in self._minutes if number > oldest]
+            return [_to_minute(number, stats) for number, stats in self._minutes if number > oldest]
 
 
-def _minute(number: int, paces: Mapping[str, Pace]) -> Minute:
-    doors = {name: msgspec.structs.replace(paces[name]) for name in DOORS if name in paces}
-    refused, broke = (paces[name].count if name in paces else 0 for name in ("refused", "broke"))
-    return Minute(datetime.fromtimestamp(number * 60, UTC), doors, refused, broke)
+def _to_minute(number: int, stats: Mapping[str, RequestStats]) -> TrafficMinute:
+    doors = {name: msgspec.structs.replace(stats[name]) for name in REQUEST_KINDS if name in stats}
+    counts = [stats[name].count if name in stats else 0 for name in ("refused", "broke")]
+    return TrafficMinute(datetime.fromtimestamp(number * 60, UTC), doors, *counts)
 
 
-def _counter(name: str, help: str, labels: list[str], counts: Mapping[tuple[str, ...], Count]) -> Metric:
+def _counter(name: str, help: str, labels: list[str], counts: Mapping[tuple[str, ...], Counter]) -> Metric:
     family = CounterMetricFamily(name, help, labels=labels)
     for values, count in counts.items():
-        family.add_metric(values, count.times, created=count.began)
+        family.add_metric(values, count.value, created=count.since)
     return family
 
 
-def _histogram(name: str, help: str, label: str, tallies: Mapping[str, Tally]) -> Metric:
+def _histogram(name: str, help: str, label: str, tallies: Mapping[str, Histogram]) -> Metric:
     family = HistogramMetricFamily(name, help, labels=[label])
     for value, tally in tallies.items():
-        buckets = list(zip(_SHOWN_BOUNDS, accumulate(tally.counts), strict=True))
+        buckets = list(zip(_BUCKET_LABELS, accumulate(tally.counts), strict=True))
         family.add_metric([value], buckets, tally.seconds)
-        family.add_sample(f"{name}_created", {label: value}, tally.began)
+        family.add_sample(f"{name}_created", {label: value}, tally.since)
     return family
 
 
-def both(*sinks: Observe) -> Observe:
-    """One observer that tells several."""
+def fan_out(*sinks: Recorder) -> Recorder:
+    """Return a recorder that passes each event to several."""
 
-    def tell(seen: Observation) -> None:
+    def record(event: TelemetryEvent) -> None:
         for sink in sinks:
-            sink(seen)
+            sink(event)
 
-    return tell
+    return record
 
 
 class LibraryLog(logging.Handler):
-    """Turns the log records of a library into observations.
+    """Turns the log records of a library into events.
 
-    An exception is a fault. A warning is of something that any client can cause: at most one a second is observed.
-    Other records tell what is observed elsewhere.
+    An exception is a fault. A warning is of something that any client can cause: at most one a second is recorded.
+    Other records are dropped, as they repeat what is recorded elsewhere.
     """
 
-    def __init__(self, where: str, observe: Observe) -> None:
+    def __init__(self, where: str, record: Recorder) -> None:
         super().__init__(logging.WARNING)
         self._where = where
-        self._observe = observe
+        self._record = record
         self._warned = -math.inf
 
     def emit(self, record: logging.LogRecord) -> None:
         cause = record.exc_info[1] if record.exc_info else None
         if isinstance(cause, Exception):
-            self._observe(Broke(self._where, type(cause).__name__, cause))
+            self._record(UnexpectedError(self._where, type(cause).__name__, cause))
         elif record.levelno == logging.WARNING and time.monotonic() - self._warned >= 1:
             self._warned = time.monotonic()
-            self._observe(Refused(self._where, "anonymous", record.getMessage()))
+            self._record(RequestRefused(self._where, "anonymous", record.getMessage()))
 
 
-def quiet(library: str) -> None:
-    """Keep what a library logs off the terminal, unless somebody has said where it goes. It is told in other ways."""
+def silence_library(library: str) -> None:
+    """Keep a library's log off the terminal, unless a handler is configured. Its failures are recorded as events."""
     log = logging.getLogger(library)
     if not log.hasHandlers():
         log.addHandler(logging.NullHandler())

@@ -1,5 +1,6 @@
 """Budgets: what records cost, and what is left of them when a caller can pay for less."""
 
+import sys
 from typing import Any
 
 import msgspec
@@ -7,7 +8,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from portico.access.budget import SUPPORTED, Cost, Tokenizer, Trimmed, cost, tokenizer, trim
+from portico.access.budget import (
+    TokenCost,
+    Tokenizer,
+    TrimmedRecords,
+    count_cost,
+    find_tokenizer,
+    list_tokenizers,
+    trim,
+)
 from portico.errors import BudgetExceeded
 
 CL100K = Tokenizer("cl100k_base", 1.0)
@@ -20,7 +29,7 @@ LOAVES: list[dict[str, Any]] = [
 
 
 def size(records: list[dict[str, Any]]) -> int:
-    return cost(msgspec.json.encode(records), None).tokens
+    return count_cost(msgspec.json.encode(records), None).tokens
 
 
 def without(*fields: str) -> list[dict[str, Any]]:
@@ -29,7 +38,7 @@ def without(*fields: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(("encoded", "tokens"), [("", 0), ("[]", 1), ("[12]", 1), ("[123]", 2), ("é" * 6, 3)])
 def test_a_token_is_estimated_at_four_bytes(encoded: str, tokens: int) -> None:
-    assert cost(encoded.encode(), None) == Cost(tokens, None, "")
+    assert count_cost(encoded.encode(), None) == TokenCost(tokens, None, "")
 
 
 @pytest.mark.parametrize(
@@ -46,16 +55,16 @@ def test_a_token_is_estimated_at_four_bytes(encoded: str, tokens: int) -> None:
     ],
 )
 def test_a_tokenizer_counts_as_its_models_do(text: str, cl100k: int, o200k: int) -> None:
-    assert [Tokenizer(name, 1.0).count(text) for name in SUPPORTED] == [cl100k, o200k]
+    assert [Tokenizer(name, 1.0).count(text) for name in list_tokenizers()] == [cl100k, o200k]
 
 
 def test_tokens_of_a_tokenizer_are_charged_at_its_rate_and_rounded_up() -> None:
     hundred, ten = b"a" * 800, b"a" * 80
 
-    assert cost(hundred, Tokenizer("cl100k_base", 1.0)) == Cost(100, 100, "cl100k_base")
-    assert cost(hundred, Tokenizer("cl100k_base", 1.1)) == Cost(110, 100, "cl100k_base")
-    assert cost(ten, Tokenizer("cl100k_base", 1.05)) == Cost(11, 10, "cl100k_base")
-    assert cost(ten, Tokenizer("cl100k_base", 0.95)) == Cost(10, 10, "cl100k_base")
+    assert count_cost(hundred, Tokenizer("cl100k_base", 1.0)) == TokenCost(100, 100, "cl100k_base")
+    assert count_cost(hundred, Tokenizer("cl100k_base", 1.1)) == TokenCost(110, 100, "cl100k_base")
+    assert count_cost(ten, Tokenizer("cl100k_base", 1.05)) == TokenCost(11, 10, "cl100k_base")
+    assert count_cost(ten, Tokenizer("cl100k_base", 0.95)) == TokenCost(10, 10, "cl100k_base")
 
 
 @pytest.mark.parametrize(
@@ -76,13 +85,13 @@ def test_tokens_of_a_tokenizer_are_charged_at_its_rate_and_rounded_up() -> None:
     ],
 )
 def test_the_first_name_that_can_be_counted_with_is_used(names: list[str], used: str | None) -> None:
-    assert tokenizer(*names) == (Tokenizer(used, 1.0) if used else None)
+    assert find_tokenizer(*names) == (Tokenizer(used, 1.0) if used else None)
 
 
 def test_records_that_fit_are_left_as_they_are() -> None:
     trimmed = trim(LOAVES, size(LOAVES), None)
 
-    assert trimmed == Trimmed(LOAVES, Cost(size(LOAVES)))
+    assert trimmed == TrimmedRecords(LOAVES, TokenCost(size(LOAVES)))
     assert trimmed.is_whole
 
 
@@ -91,7 +100,9 @@ def short(*fields: str) -> list[dict[str, Any]]:
 
 
 def test_long_texts_are_summarized_before_anything_goes() -> None:
-    assert trim(LOAVES, size(LOAVES) - 1, None) == Trimmed(short(), Cost(size(short())), (), ("description",))
+    assert trim(LOAVES, size(LOAVES) - 1, None) == TrimmedRecords(
+        short(), TokenCost(size(short())), (), ("description",)
+    )
 
 
 def test_the_texts_whose_summaries_save_most_are_summarized_first() -> None:
@@ -110,7 +121,7 @@ def test_then_the_dearest_field_goes_first_and_the_description_after_all_others(
     second = trim(LOAVES, size(short("url")) - 1, None)
     bare = trim(LOAVES, size(short("url", "price")) - 1, None)
 
-    assert first == Trimmed(short("url"), Cost(size(short("url"))), ("url",), ("description",))
+    assert first == TrimmedRecords(short("url"), TokenCost(size(short("url"))), ("url",), ("description",))
     assert second.dropped_fields == ("url", "price")
     assert [bare.dropped_fields, bare.summarized_fields] == [("url", "price", "description"), ()]
     assert bare.records == [{"id": f"l{n}", "name": "Rye loaf"} for n in range(4)]
@@ -122,7 +133,7 @@ def test_records_go_before_fields_that_were_asked_for() -> None:
     fewer = trim(LOAVES, size(short()[:2]), None, last=asked)
     single = trim(LOAVES, size(short()[:1]) - 1, None, last=asked)
 
-    assert fewer == Trimmed(short()[:2], Cost(size(short()[:2])), (), ("description",), 2)
+    assert fewer == TrimmedRecords(short()[:2], TokenCost(size(short()[:2])), (), ("description",), 2)
     assert single.records == [{field: value for field, value in short()[0].items() if field != "url"}]
     assert (single.dropped_fields, single.dropped_records) == (("url",), 3)
 
@@ -130,7 +141,7 @@ def test_records_go_before_fields_that_were_asked_for() -> None:
 def test_fields_that_were_not_asked_for_go_before_records() -> None:
     trimmed = trim(LOAVES, size(short("url")[:3]), None, last=["price", "description"])
 
-    assert trimmed == Trimmed(short("url")[:3], Cost(size(short("url")[:3])), ("url",), ("description",), 1)
+    assert trimmed == TrimmedRecords(short("url")[:3], TokenCost(size(short("url")[:3])), ("url",), ("description",), 1)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +167,7 @@ def test_records_go_last_and_from_the_end() -> None:
 
     trimmed = trim(LOAVES, size(two), None)
 
-    assert trimmed == Trimmed(two, Cost(size(two)), ("url", "price", "description"), (), 2)
+    assert trimmed == TrimmedRecords(two, TokenCost(size(two)), ("url", "price", "description"), (), 2)
     assert not trimmed.is_whole
 
 
@@ -193,7 +204,7 @@ def test_a_record_that_cannot_be_made_small_enough_is_refused_with_what_it_needs
 
 
 def test_no_records_cost_one_token() -> None:
-    assert trim([], 1, CL100K) == Trimmed([], Cost(1, 1, "cl100k_base"))
+    assert trim([], 1, CL100K) == TrimmedRecords([], TokenCost(1, 1, "cl100k_base"))
     with pytest.raises(BudgetExceeded):
         trim([], 0, CL100K)
 
@@ -207,7 +218,7 @@ def test_a_thousand_records_are_trimmed_to_the_last_one_that_fits() -> None:
 
         assert trimmed.records == one_more[:-1]
         assert trimmed.dropped_records == 1000 - len(trimmed.records)
-        assert cost(msgspec.json.encode(one_more), counter).tokens > 3000
+        assert count_cost(msgspec.json.encode(one_more), counter).tokens > 3000
 
 
 texts = st.text(max_size=20) | st.builds(str.__mul__, st.text(min_size=1, max_size=12), st.integers(1, 40))
@@ -228,7 +239,7 @@ def test_whatever_the_budget_the_answer_fits_and_says_what_it_lacks(
         budget = refusal.details["needed"]
         trimmed = trim(records, budget, counter, keep, last)
 
-    assert trimmed.cost == cost(msgspec.json.encode(trimmed.records), counter)
+    assert trimmed.cost == count_cost(msgspec.json.encode(trimmed.records), counter)
     assert trimmed.cost.tokens <= budget
     assert trimmed.is_whole == (trimmed.records == records)
     assert len(trimmed.records) + trimmed.dropped_records == len(records)
@@ -241,3 +252,10 @@ def test_whatever_the_budget_the_answer_fits_and_says_what_it_lacks(
             assert shown[field] == record[field]
         for field in shown.keys() & trimmed.summarized_fields:
             assert shown[field] == record[field] or record[field].strip().startswith(shown[field].removesuffix("…"))
+
+
+def test_without_the_extra_tokens_a_named_tokenizer_gets_the_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rs_bpe", None)
+
+    assert (list_tokenizers(), find_tokenizer("cl100k_base", "openai/gpt-4o")) == ((), None)
+    assert count_cost(msgspec.json.encode(LOAVES), find_tokenizer("o200k_base")).tokenizer == ""

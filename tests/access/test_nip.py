@@ -19,12 +19,20 @@ from nps_sdk.nip.ca import InMemoryNipCaStore, NipCaOptions, NipCaRouterApp, Nip
 from nps_sdk.nip.identity import NipIdentity
 from tests.conformance.requirements import requirement
 
-from portico.access.identity import Credentials, Identity
-from portico.access.nip import allows_action, canonical, covers, is_nid, shown_key, sign, timestamp, verify_signature
-from portico.access.nip.authority import Authority
-from portico.access.nip.verifier import DOCUMENT_SECONDS, RETRY_SECONDS, Seat, Verifier
+from portico.access.identity import Identity, RequestCredentials
+from portico.access.nip import (
+    allows_action,
+    canonical_body,
+    covers,
+    is_nid,
+    render_key,
+    sign,
+    timestamp,
+    verify_signature,
+)
+from portico.access.nip.authority import SiteAuthority
+from portico.access.nip.verifier import DOCUMENT_SECONDS, RETRY_SECONDS, AuthorityLocation, CertificateVerifier
 from portico.catalog import Danger, Trust
-from portico.config import parse_config
 from portico.errors import (
     BadRequest,
     CertificateExpired,
@@ -35,6 +43,7 @@ from portico.errors import (
     Unavailable,
     UntrustedIssuer,
 )
+from portico.protocols import parse_config
 from portico.requests import Caller, Warrant
 from portico.server.assembly import opened_site
 from portico.store import Store, open_store
@@ -63,11 +72,11 @@ class Inn:
         return parse_config({"server": {"url": url}, "nwp": nwp, "allow_hosts": ["127.0.0.1"]})
 
     @property
-    def authority(self) -> Authority:
-        return Authority(self.config(), self.store, self.clock)
+    def authority(self) -> SiteAuthority:
+        return SiteAuthority(self.config(), self.store, self.clock)
 
     def identity(self, **nwp: Any) -> Identity:
-        verifier = Verifier(self.config(**nwp), self.store, self.clock)
+        verifier = CertificateVerifier(self.config(**nwp), self.store, self.clock)
         return Identity(self.store.keys.find, frozenset(), find_agent=verifier.agent)
 
     async def certificate(self, name: str = "ann", **said: Any) -> dict[str, Any]:
@@ -81,8 +90,8 @@ async def inn() -> AsyncIterator[Inn]:
     await store.close()
 
 
-def shown(certificate: Any, agent: str = "") -> Credentials:
-    return Credentials(ident=json.dumps(certificate).encode(), agent=agent)
+def shown(certificate: Any, agent: str = "") -> RequestCredentials:
+    return RequestCredentials(certificate=json.dumps(certificate).encode(), agent=agent)
 
 
 # Form
@@ -104,14 +113,14 @@ def test_a_signature_covers_all_but_itself_and_the_metadata() -> None:
         '"nid":"urn:nps:agent:inn.example:ann","scope":{"max_token_budget":50000,"nodes":["nwp://café.example/*"]}}'
     )
 
-    assert canonical(frame) == canonical({**frame, "frame": "0x20"}) == expected.encode()
+    assert canonical_body(frame) == canonical_body({**frame, "frame": "0x20"}) == expected.encode()
 
 
 def test_a_key_is_read_with_its_header_or_without_and_nothing_else_is() -> None:
     key = Ed25519PrivateKey.generate()
     raw = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
     bare = "ed25519:" + base64.urlsafe_b64encode(raw).decode()
-    der, signature = shown_key(key.public_key()), sign(key, b"text")
+    der, signature = render_key(key.public_key()), sign(key, b"text")
     good = [der, der.rstrip("="), bare, bare.rstrip("=")]
     wrong = ["", "ed25519:", f"ed25519:{raw.hex()}", raw.hex(), bare[8:], "rsa:" + bare[8:], f"{bare[:-4]}====", "é"]
 
@@ -197,7 +206,7 @@ def test_an_action_is_allowed_by_name_or_with_its_whole_group(actions: tuple[str
 async def test_an_agent_of_the_site_is_known_by_its_certificate(tmp_path: Path) -> None:
     config = parse_config({"search": {"embedder": "none:"}, "store": {"url": "sqlite:///:memory:"}})
     async with opened_site(config, background=False) as parts:
-        issued = await Authority(config, parts.store).issue(
+        issued = await SiteAuthority(config, parts.store).issue(
             "ann",
             capabilities=["nwp:query"],
             nodes=["nwp://localhost/rooms"],
@@ -207,9 +216,9 @@ async def test_an_agent_of_the_site_is_known_by_its_certificate(tmp_path: Path) 
             danger=Danger.REVERSIBLE,
             metadata={"model_family": "some/model", "tokenizer": "cl100k_base"},
         )
-        credentials = Credentials(address="10.0.0.1", ident=json.dumps(issued.certificate).encode())
-        caller = await parts.site.caller(credentials)
-        named = await parts.site.caller(Credentials(agent="urn:nps:agent:localhost:ann"))
+        credentials = RequestCredentials(address="10.0.0.1", certificate=json.dumps(issued.certificate).encode())
+        caller = await parts.site.access.authenticate(credentials)
+        named = await parts.site.access.authenticate(RequestCredentials(agent="urn:nps:agent:localhost:ann"))
 
         assert await parts.store.keys.list_all() == [issued.key]
 
@@ -223,11 +232,11 @@ async def test_an_agent_of_the_site_is_known_by_its_certificate(tmp_path: Path) 
     assert issued.certificate["serial"] == f"0x{issued.key.id}"
     private = load_pem_private_key(issued.private_key.encode(), None)
     assert isinstance(private, Ed25519PrivateKey)
-    assert shown_key(private.public_key()) == issued.certificate["pub_key"]
+    assert render_key(private.public_key()) == issued.certificate["pub_key"]
 
 
 async def test_a_certificate_says_little_unless_more_is_said(inn: Inn) -> None:
-    own = shown_key(Ed25519PrivateKey.generate().public_key())
+    own = render_key(Ed25519PrivateKey.generate().public_key())
     issued = await inn.authority.issue("ann", public_key=own.rstrip("="))
     caller = await inn.identity().caller(shown(issued.certificate, ANN))
 
@@ -254,7 +263,7 @@ async def test_metadata_may_change_and_nothing_else(inn: Inn) -> None:
         {"lineage": {"role": "session"}},
         {"serial": "0x1"},
         {"signature": "ed25519:" + "0123456789abcdef" * 8},
-        {"signature": sign(Ed25519PrivateKey.generate(), canonical(good))},
+        {"signature": sign(Ed25519PrivateKey.generate(), canonical_body(good))},
     ]
     for change in changes:
         with pytest.raises(UntrustedIssuer, match="signature"):
@@ -300,10 +309,10 @@ async def test_a_certificate_is_renewed_in_its_last_week_and_the_old_one_is_good
         danger=Danger.REVERSIBLE,
         trust=Trust.CERTIFIED,
     )
-    raw = shown(old.certificate).ident
+    raw = shown(old.certificate).certificate
 
     inn.clock.now += 23 * day - 1
-    with pytest.raises(BadRequest, match="from 2026-05-24T12:00:00Z on"):
+    with pytest.raises(BadRequest, match="from 2026-05-24T12:00:00Z"):
         await inn.authority.renew(raw)
     inn.clock.now += 1
     new = await inn.authority.renew(raw)
@@ -318,7 +327,7 @@ async def test_a_certificate_is_renewed_in_its_last_week_and_the_old_one_is_good
     assert new.private_key == ""
     before, after = [await identity.caller(shown(each.certificate)) for each in (old, new)]
     assert before == replace(after, warrant=replace(after.warrant, record=old.key.id))
-    assert (await inn.authority.revoked())["entries"] == []
+    assert (await inn.authority.list_revoked())["entries"] == []
     inn.clock.now += 3599
     assert await identity.caller(shown(old.certificate))
     inn.clock.now += 1
@@ -326,7 +335,7 @@ async def test_a_certificate_is_renewed_in_its_last_week_and_the_old_one_is_good
         await identity.caller(shown(old.certificate))
     assert await identity.caller(shown(new.certificate)) == after
     assert (await inn.authority.verify(ANN))["serial"] == new.certificate["serial"]
-    assert [each["serial"] for each in (await inn.authority.revoked())["entries"]] == [old.certificate["serial"]]
+    assert [each["serial"] for each in (await inn.authority.list_revoked())["entries"]] == [old.certificate["serial"]]
 
 
 @requirement("nwp:identity:renewal")
@@ -334,7 +343,7 @@ async def test_nothing_is_renewed_that_is_not_good_and_nothing_twice(inn: Inn) -
     renew, good = inn.authority.renew, await inn.certificate(days=1)
     revoked, renewed = await inn.authority.issue("bob", days=1), await inn.certificate("cid", days=1)
     await inn.store.keys.revoke(revoked.key.id, NOW)
-    await renew(shown(renewed).ident)
+    await renew(shown(renewed).certificate)
 
     for wrong, error in (
         ({**good, "scope": {"nodes": ["*"]}}, UntrustedIssuer),
@@ -345,19 +354,19 @@ async def test_nothing_is_renewed_that_is_not_good_and_nothing_twice(inn: Inn) -
         ("none", UntrustedIssuer),
     ):
         with pytest.raises(error):
-            await renew(shown(wrong).ident)
+            await renew(shown(wrong).certificate)
     inn.clock.now += 86400
     with pytest.raises(CertificateExpired):
-        await renew(shown(good).ident)
+        await renew(shown(good).certificate)
 
 
 async def test_of_two_who_renew_one_certificate_at_once_one_does(inn: Inn) -> None:
-    raw = shown({**await inn.certificate(days=1), "metadata": "odd"}).ident
-    later = Authority(inn.config(), inn.store, Clock(inn.clock.now + 2))
+    raw = shown({**await inn.certificate(days=1), "metadata": "odd"}).certificate
+    later = SiteAuthority(inn.config(), inn.store, Clock(inn.clock.now + 2))
 
     done = await asyncio.gather(*(each.renew(raw) for each in (later, inn.authority)), return_exceptions=True)
 
-    assert sorted(type(each).__name__ for each in done) == ["Conflict", "Issued"]
+    assert sorted(type(each).__name__ for each in done) == ["Conflict", "IssuedCertificate"]
     assert sum(each.revoked is None and each.until is None for each in await inn.store.keys.list_all()) == 1
 
 
@@ -371,10 +380,12 @@ async def test_a_certificate_is_of_the_agent_that_is_named_and_stands_alone(inn:
     good = shown(await inn.certificate())
 
     with pytest.raises(UntrustedIssuer, match="another agent"):
-        await inn.identity().caller(Credentials(ident=good.ident, agent="urn:nps:agent:inn.example:bob"))
+        await inn.identity().caller(
+            RequestCredentials(certificate=good.certificate, agent="urn:nps:agent:inn.example:bob")
+        )
     with pytest.raises(Unauthenticated, match="both a certificate and a key"):
-        await inn.identity().caller(Credentials("pk_x", ident=good.ident))
-    with pytest.raises(Unauthenticated, match="not taken"):
+        await inn.identity().caller(RequestCredentials("pk_x", certificate=good.certificate))
+    with pytest.raises(Unauthenticated, match="does not accept certificates"):
         await Identity(inn.store.keys.find, frozenset()).caller(good)
     assert "serial" not in repr(good)
 
@@ -382,8 +393,8 @@ async def test_a_certificate_is_of_the_agent_that_is_named_and_stands_alone(inn:
 async def test_what_is_no_certificate_is_refused(inn: Inn) -> None:
     identity = inn.identity()
     for ident in (b"x", b"{}", b"[]", b"\xff\xfe", b"[" * 8000, b'{"scope":' * 800):
-        with pytest.raises(UntrustedIssuer, match="cannot be understood"):
-            await identity.caller(Credentials(ident=ident))
+        with pytest.raises(UntrustedIssuer, match="is malformed"):
+            await identity.caller(RequestCredentials(certificate=ident))
     with pytest.raises(UntrustedIssuer, match="at most 8192 bytes"):
         await identity.caller(shown({**await inn.certificate(), "metadata": "x" * 8192}))
 
@@ -405,7 +416,7 @@ async def test_a_certificate_with_a_wrong_value_is_refused(inn: Inn) -> None:
         {"more": "\ud800"},
     ]
     for change in changes:
-        with pytest.raises(UntrustedIssuer, match="cannot be understood"):
+        with pytest.raises(UntrustedIssuer, match="is malformed"):
             await identity.caller(shown({**good, **change}))
 
 
@@ -429,7 +440,7 @@ async def test_the_site_tells_of_its_certificates(inn: Inn) -> None:
     carl = "urn:nps:agent:inn.example:carl"
     inn.clock.now += 2 * 86400
     node = inn.authority.node_certificate("rooms")
-    revoked = await inn.authority.revoked()
+    revoked = await inn.authority.list_revoked()
 
     said = [await inn.authority.verify(nid) for nid in (carl, ANN, bob.key.name, "nobody", node["nid"])]
     assert said == [
@@ -455,13 +466,13 @@ async def test_others_may_be_told_of_a_revocation_a_second_late_and_the_site_kno
 
     inn.clock.now += 0.9
     assert good["valid"]
-    assert (await authority.verify(ANN), (await authority.revoked())["entries"]) == (good, [])
+    assert (await authority.verify(ANN), (await authority.list_revoked())["entries"]) == (good, [])
     with pytest.raises(CertificateRevoked):
         await identity.caller(shown(ann.certificate))
 
     inn.clock.now += 0.1
     assert await authority.verify(ANN) == {"valid": False, "nid": ANN, "error_code": "NIP-CERT-REVOKED"}
-    assert [each["nid"] for each in (await authority.revoked())["entries"]] == [ANN]
+    assert [each["nid"] for each in (await authority.list_revoked())["entries"]] == [ANN]
 
 
 async def test_a_crowd_that_asks_of_certificates_costs_one_look(inn: Inn, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -475,7 +486,7 @@ async def test_a_crowd_that_asks_of_certificates_costs_one_look(inn: Inn, monkey
 
     monkeypatch.setattr(inn.store.keys, "list_all", watched)
     authority = inn.authority
-    told = await asyncio.gather(*(authority.verify(each) for each in (ANN, "nobody", ANN)), authority.revoked())
+    told = await asyncio.gather(*(authority.verify(each) for each in (ANN, "nobody", ANN)), authority.list_revoked())
 
     assert [each.get("serial") for each in told[:3]] == [ann.certificate["serial"], None, ann.certificate["serial"]]
     assert looks == [NOW.timestamp()]
@@ -484,7 +495,7 @@ async def test_a_crowd_that_asks_of_certificates_costs_one_look(inn: Inn, monkey
 async def test_all_processes_of_a_store_have_the_same_keys_and_other_stores_have_others(inn: Inn) -> None:
     one, two = inn.authority, inn.authority
     other = await open_store("sqlite:///:memory:")
-    elsewhere = Authority(inn.config(), other)
+    elsewhere = SiteAuthority(inn.config(), other)
     await other.close()
 
     assert one.node_certificate() == two.node_certificate()
@@ -496,7 +507,7 @@ async def test_all_processes_of_a_store_have_the_same_keys_and_other_stores_have
 async def test_names_have_the_host_that_the_world_knows(inn: Inn) -> None:
     urls = ["https://Shop.example:8443/x", "", "http://[::1]:8000", "https://café.example"]
 
-    assert [Authority(inn.config(url), inn.store).nid for url in urls] == [
+    assert [SiteAuthority(inn.config(url), inn.store).nid for url in urls] == [
         "urn:nps:org:shop.example",
         "urn:nps:org:localhost",
         "urn:nps:org:--1",
@@ -517,7 +528,7 @@ class Web:
     key: Ed25519PrivateKey = field(default_factory=Ed25519PrivateKey.generate)
 
     def publish(self, nid: str = "urn:nps:org:elsewhere.example", under: str = "", endpoints: str = "verify") -> None:
-        document = {"issuer": nid, "public_key": shown_key(self.key.public_key()), "endpoints": {endpoints: "…"}}
+        document = {"issuer": nid, "public_key": render_key(self.key.public_key()), "endpoints": {endpoints: "…"}}
         self.published[f"{under}/.well-known/nps-ca"] = document
         self.tell(True)
 
@@ -528,7 +539,7 @@ class Web:
         """A good certificate of elsewhere.example for bob, but for what is said."""
         frame = {
             "nid": BOB,
-            "pub_key": shown_key(self.key.public_key()),
+            "pub_key": render_key(self.key.public_key()),
             "capabilities": ["nwp:query"],
             "scope": {"nodes": ["nwp://inn.example"]},
             "issued_by": "urn:nps:org:elsewhere.example",
@@ -537,7 +548,7 @@ class Web:
             "serial": "0x0A3F",
             **said,
         }
-        return {**frame, "signature": sign(self.key, canonical(frame))}
+        return {**frame, "signature": sign(self.key, canonical_body(frame))}
 
     def revoke(self, *serials: str, key: Ed25519PrivateKey | None = None) -> None:
         entries = [{"nid": BOB, "serial": each, "revoked_at": timestamp(NOW)} for each in serials]
@@ -616,9 +627,9 @@ async def test_an_authority_publishes_its_key_with_its_header_or_without_padded_
 
 async def test_another_site_of_portico_is_an_authority_too(inn: Inn, web: Web) -> None:
     store = await open_store("sqlite:///:memory:")
-    other = Authority(inn.config("https://elsewhere.example"), store, inn.clock)
+    other = SiteAuthority(inn.config("https://elsewhere.example"), store, inn.clock)
     node, issued = other.node_certificate(), await other.issue("bob")
-    web.published = {"/.well-known/nps-ca": other.document(web.url), "/v1/crl": await other.revoked()}
+    web.published = {"/.well-known/nps-ca": other.document(web.url), "/v1/crl": await other.list_revoked()}
     for each in (node["nid"], BOB):
         web.published[f"/v1/agents/{each}/verify"] = await other.verify(each)
     await store.close()
@@ -633,7 +644,7 @@ async def test_certificates_of_a_common_authority_are_good(inn: Inn, web: Web, t
     inn.clock.now = datetime.now(UTC).timestamp()
     options = NipCaOptions(ca_nid="urn:nps:org:elsewhere.example")
     ca = NipCaService(options, InMemoryNipCaStore(), NipIdentity.generate(str(tmp_path / "ca.key"), "secret"))
-    key = shown_key(web.key.public_key())
+    key = render_key(web.key.public_key())
     frame = await ca.register("agent", "bob", key, ["nwp:query"], '{"nodes":["nwp://*"]}', '{"tokenizer":"o200k_base"}')
     transport = httpx.ASGITransport(NipCaRouterApp(options, ca))
     async with httpx.AsyncClient(transport=transport, base_url=web.url) as client:
@@ -678,7 +689,7 @@ async def test_a_key_that_an_authority_withdrew_is_forgotten_within_the_hour(inn
     assert not await is_taken(identity, old)
 
 
-async def is_taken(identity: Identity, credentials: Credentials) -> bool:
+async def is_taken(identity: Identity, credentials: RequestCredentials) -> bool:
     try:
         return bool(await identity.caller(credentials))
     except UntrustedIssuer:
@@ -784,7 +795,7 @@ async def test_an_authority_that_claims_to_be_this_site_is_not_heard(inn: Inn, w
     ],
 )
 def test_an_authority_is_called_as_its_host_or_as_a_domain_that_it_is_in(host: str, domain: str, can_be: bool) -> None:
-    assert Seat(host, frozenset({"third.example"})).can_be(domain) is can_be
+    assert AuthorityLocation(host, frozenset({"third.example"})).may_speak_for(domain) is can_be
 
 
 @pytest.mark.parametrize(
@@ -792,7 +803,10 @@ def test_an_authority_is_called_as_its_host_or_as_a_domain_that_it_is_in(host: s
     [("10.0.0.5", True), ("example.com", True), ("ca.third.example", False), ("third.example", False)],
 )
 def test_an_authority_nearby_may_have_any_name_that_is_no_other_ones(domain: str, can_be: bool) -> None:
-    assert Seat("10.0.0.5", frozenset({"ca.third.example"}), is_near=True).can_be(domain) is can_be
+    assert (
+        AuthorityLocation("10.0.0.5", frozenset({"ca.third.example"}), is_allowed_host=True).may_speak_for(domain)
+        is can_be
+    )
 
 
 async def test_nobody_has_the_name_or_the_agents_of_an_authority_that_cannot_be_read(inn: Inn, web: Web) -> None:
@@ -815,7 +829,7 @@ async def test_nobody_has_the_name_or_the_agents_of_an_authority_that_cannot_be_
 async def test_of_two_authorities_with_one_name_the_first_counts(inn: Inn, web: Web) -> None:
     certificate = shown(web.certificate())
     other = Ed25519PrivateKey.generate()
-    document = {"issuer": "urn:nps:org:elsewhere.example", "public_key": shown_key(other.public_key())}
+    document = {"issuer": "urn:nps:org:elsewhere.example", "public_key": render_key(other.public_key())}
     web.published["/other/.well-known/nps-ca"] = document
 
     assert await inn.identity(issuers=[web.url, f"{web.url}/other"]).caller(certificate)
@@ -837,16 +851,16 @@ async def test_a_bare_name_is_believed_only_where_the_site_file_says_so(inn: Inn
     web.tell(False, "urn:nps:agent:elsewhere.example:eve")
     identity = inn.identity(issuers=[web.url], trust_names=True, scopes=["ask"])
 
-    callers = [await identity.caller(Credentials(agent=each)) for each in (ANN, BOB)]
+    callers = [await identity.caller(RequestCredentials(agent=each)) for each in (ANN, BOB)]
     warrant = Warrant(frozenset({"nwp:query"}), ("*",))
     assert callers == [Caller(f"nip:{each}", each, frozenset({"ask"}), warrant=warrant) for each in (ANN, BOB)]
-    assert (await inn.identity().caller(Credentials(agent=ANN))).is_anonymous
+    assert (await inn.identity().caller(RequestCredentials(agent=ANN))).is_anonymous
 
     await inn.store.keys.revoke(issued.key.id, NOW)
     inn.clock.now += 1
     for name in (ANN, "urn:nps:agent:inn.example:eve", "urn:nps:agent:elsewhere.example:eve"):
         with pytest.raises(CertificateRevoked):
-            await identity.caller(Credentials(agent=name))
+            await identity.caller(RequestCredentials(agent=name))
     for name in ("urn:nps:agent:other.example:ann", inn.authority.node_nid(), "ann"):
         with pytest.raises(UntrustedIssuer):
-            await identity.caller(Credentials(agent=name))
+            await identity.caller(RequestCredentials(agent=name))

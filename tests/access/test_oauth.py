@@ -20,11 +20,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from tests.conformance.requirements import requirement
 
-from portico.access.identity import Credentials, Identity, Key
-from portico.access.oauth import LIFETIME_SECONDS, PAUSE_SECONDS, RETRY_SECONDS, Issuer, audiences
+from portico.access.identity import ApiKey, Identity, RequestCredentials
+from portico.access.oauth import LIFETIME_SECONDS, PAUSE_SECONDS, RETRY_SECONDS, AuthorizationServer, audiences
 from portico.catalog import Danger
-from portico.config import parse_config
 from portico.errors import ConfigError, Unauthenticated, Unavailable
+from portico.protocols import parse_config, resources
 from portico.requests import Caller
 
 SITE = "https://inn.example"
@@ -128,13 +128,13 @@ class Trusting:
     clock: Clock = field(default_factory=Clock)
 
     def identity(self, server: dict[str, Any] | None = None, **oauth: Any) -> Identity:
-        async def no_key(_: str) -> Key | None:
+        async def no_key(_: str) -> ApiKey | None:
             return None
 
         said = {"issuer": self.authority.url, **oauth}
         settings = {"oauth": said, "server": server or {"url": SITE}, "folder": str(self.folder)}
         config = parse_config({**settings, "allow_hosts": ["127.0.0.1"]})
-        return Identity(no_key, frozenset(), find_holder=Issuer(config, self.clock).holder)
+        return Identity(no_key, frozenset(), find_holder=AuthorizationServer(config, resources(), self.clock).holder)
 
     def offline(self, **oauth: Any) -> Identity:
         """The same with the keys in a file beside the site file."""
@@ -149,7 +149,7 @@ def trusting(authority: Authority, tmp_path: Path) -> Trusting:
 
 async def refused(identity: Identity, token: str) -> str:
     with pytest.raises(Unauthenticated) as refusal:
-        await identity.caller(Credentials(token))
+        await identity.caller(RequestCredentials(token))
     return refusal.value.message
 
 
@@ -157,7 +157,7 @@ async def test_a_good_token_makes_a_caller_that_may_what_the_site_and_the_token_
     identity = trusting.identity(scopes=["ask"], danger="reversible")
     token = trusting.authority.token(client_id="assistant", scope="openid read:rooms execute:book *:* write:rooms")
 
-    caller = await identity.caller(Credentials(token, "10.0.0.1"))
+    caller = await identity.caller(RequestCredentials(token, "10.0.0.1"))
 
     assert caller == Caller(
         caller.id,
@@ -184,7 +184,7 @@ async def test_a_good_token_makes_a_caller_that_may_what_the_site_and_the_token_
     ],
 )
 async def test_scopes_come_as_text_or_as_a_list(trusting: Trusting, claims: dict[str, Any], scopes: set[str]) -> None:
-    caller = await trusting.offline(scopes=[]).caller(Credentials(trusting.authority.token(**claims)))
+    caller = await trusting.offline(scopes=[]).caller(RequestCredentials(trusting.authority.token(**claims)))
 
     assert caller.scopes == scopes
 
@@ -192,8 +192,8 @@ async def test_scopes_come_as_text_or_as_a_list(trusting: Trusting, claims: dict
 @pytest.mark.parametrize(
     ("claims", "message"),
     [
-        ({"aud": "https://elsewhere.example"}, "The access token is for somebody else"),
-        ({"aud": ["https://inn.example.evil", "inn.example"]}, "The access token is for somebody else"),
+        ({"aud": "https://elsewhere.example"}, "The access token is for another audience"),
+        ({"aud": ["https://inn.example.evil", "inn.example"]}, "The access token is for another audience"),
         ({"aud": None}, "The access token is not valid"),
         ({"iss": "https://elsewhere.example"}, "The access token is not valid"),
         ({"iss": None}, "The access token is not valid"),
@@ -223,12 +223,12 @@ async def test_clocks_may_differ_by_half_a_minute(trusting: Trusting) -> None:
     now, identity = int(datetime.now(UTC).timestamp()), trusting.offline()
 
     for claims in ({"exp": now - 15}, {"nbf": now + 15, "iat": now + 15}):
-        assert (await identity.caller(Credentials(trusting.authority.token(**claims)))).name == "ann"
+        assert (await identity.caller(RequestCredentials(trusting.authority.token(**claims)))).name == "ann"
 
 
 @pytest.mark.parametrize("typ", ["JWT", "at+jwt", "application/at+jwt", ""])
 async def test_a_token_may_call_itself_an_access_token_or_just_a_jwt(trusting: Trusting, typ: str) -> None:
-    assert (await trusting.offline().caller(Credentials(trusting.authority.token(typ=typ)))).name == "ann"
+    assert (await trusting.offline().caller(RequestCredentials(trusting.authority.token(typ=typ)))).name == "ann"
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ async def test_a_public_key_is_never_taken_for_a_secret(trusting: Trusting) -> N
         signature = segment(hmac.digest(secret, f"{header}.{payload}".encode(), "sha256"))
         assert await refused(identity, f"{header}.{payload}.{signature}") == "The access token is not valid"
 
-    assert (await identity.caller(Credentials(authority.token(RSA, alg="RS256")))).name == "ann"
+    assert (await identity.caller(RequestCredentials(authority.token(RSA, alg="RS256")))).name == "ann"
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ async def test_asymmetric_algorithms_are_known(
 ) -> None:
     trusting.authority.publish({"kty": "AKP", "kid": "later"}, "no key", published)
 
-    assert (await trusting.identity().caller(Credentials(trusting.authority.token(key, alg=alg)))).name == "ann"
+    assert (await trusting.identity().caller(RequestCredentials(trusting.authority.token(key, alg=alg)))).name == "ann"
 
 
 @pytest.mark.parametrize(
@@ -296,12 +296,12 @@ async def test_a_key_counts_only_for_what_it_was_published_for(trusting: Trustin
 async def test_a_token_that_names_no_key_may_be_signed_with_any(trusting: Trusting) -> None:
     trusting.authority.publish(public(OTHER), public(ELLIPTIC, "two"))
 
-    assert (await trusting.identity().caller(Credentials(trusting.authority.token(kid="")))).name == "ann"
+    assert (await trusting.identity().caller(RequestCredentials(trusting.authority.token(kid="")))).name == "ann"
 
 
 async def test_an_unknown_key_is_looked_for_once_a_minute_however_many_tokens_name_one(trusting: Trusting) -> None:
     identity, authority = trusting.identity(keys=f"{trusting.authority.url}/keys"), trusting.authority
-    await identity.caller(Credentials(authority.token()))
+    await identity.caller(RequestCredentials(authority.token()))
 
     for number in range(5):
         await refused(identity, authority.token(OTHER, f"made up {number}"))
@@ -316,35 +316,35 @@ async def test_an_unknown_key_is_looked_for_once_a_minute_however_many_tokens_na
 async def test_a_new_key_of_the_issuer_is_found_and_a_withdrawn_one_forgotten(trusting: Trusting) -> None:
     identity, authority = trusting.identity(), trusting.authority
     old, new = authority.token(), authority.token(OTHER, "two", sub="bob")
-    await identity.caller(Credentials(old))
+    await identity.caller(RequestCredentials(old))
 
     authority.publish(public(OTHER, "two"))
     trusting.clock.now += PAUSE_SECONDS
 
-    assert (await identity.caller(Credentials(new))).name == "bob"
+    assert (await identity.caller(RequestCredentials(new))).name == "bob"
     assert await refused(identity, old) == "The access token is not valid"
 
 
 async def test_callers_do_not_wait_while_old_keys_are_read_again(trusting: Trusting) -> None:
     identity, authority = trusting.identity(), trusting.authority
-    await identity.caller(Credentials(authority.token()))
+    await identity.caller(RequestCredentials(authority.token()))
     authority.publish(public(OTHER, "two"))
     authority.is_open.clear()
     authority.was_asked.clear()
     trusting.clock.now += LIFETIME_SECONDS
 
-    assert (await identity.caller(Credentials(authority.token()))).name == "ann"
+    assert (await identity.caller(RequestCredentials(authority.token()))).name == "ann"
 
     assert await asyncio.to_thread(authority.was_asked.wait, 60)
     authority.is_open.set()
-    assert (await identity.caller(Credentials(authority.token(OTHER, "two", sub="bob")))).name == "bob"
+    assert (await identity.caller(RequestCredentials(authority.token(OTHER, "two", sub="bob")))).name == "bob"
     assert authority.asked == [METADATA, "/keys"] * 2
 
 
 async def test_many_who_come_at_once_have_the_keys_read_once_also_if_the_first_leaves(trusting: Trusting) -> None:
     identity, authority = trusting.identity(), trusting.authority
     authority.is_open.clear()
-    coming = [asyncio.ensure_future(identity.caller(Credentials(authority.token(sub=f"{n}")))) for n in range(5)]
+    coming = [asyncio.ensure_future(identity.caller(RequestCredentials(authority.token(sub=f"{n}")))) for n in range(5)]
     await asyncio.to_thread(authority.was_asked.wait, 60)
 
     coming[0].cancel()
@@ -356,27 +356,27 @@ async def test_many_who_come_at_once_have_the_keys_read_once_also_if_the_first_l
 
 async def test_known_keys_stay_good_while_the_issuer_is_away(trusting: Trusting) -> None:
     identity, authority = trusting.identity(), trusting.authority
-    await identity.caller(Credentials(authority.token()))
+    await identity.caller(RequestCredentials(authority.token()))
     authority.published.clear()
 
     for _ in range(3):
         trusting.clock.now += LIFETIME_SECONDS
         assert await refused(identity, authority.token(OTHER, "two")) == "The access token is not valid"
-        assert (await identity.caller(Credentials(authority.token()))).name == "ann"
+        assert (await identity.caller(RequestCredentials(authority.token()))).name == "ann"
 
 
 async def test_without_any_keys_nobody_can_tell_and_it_is_tried_again_soon(trusting: Trusting) -> None:
     identity, authority = trusting.identity(), trusting.authority
     authority.published.clear()
     for _ in range(3):
-        with pytest.raises(Unavailable, match="cannot be checked at the moment"):
-            await identity.caller(Credentials(authority.token()))
+        with pytest.raises(Unavailable, match="cannot be verified at the moment"):
+            await identity.caller(RequestCredentials(authority.token()))
     assert authority.asked == [METADATA, "/.well-known/openid-configuration"]
 
     authority.publish(public(ELLIPTIC, "one"))
     trusting.clock.now += RETRY_SECONDS
 
-    assert (await identity.caller(Credentials(authority.token()))).name == "ann"
+    assert (await identity.caller(RequestCredentials(authority.token()))).name == "ann"
 
 
 @pytest.mark.parametrize(
@@ -393,14 +393,14 @@ async def test_without_any_keys_nobody_can_tell_and_it_is_tried_again_soon(trust
 )
 async def test_a_document_that_is_empty_or_endless_leaves_the_known_keys(trusting: Trusting, keys: bytes) -> None:
     identity, authority = trusting.identity(), trusting.authority
-    await identity.caller(Credentials(authority.token()))
+    await identity.caller(RequestCredentials(authority.token()))
     authority.published["/keys"] = keys
     trusting.clock.now += PAUSE_SECONDS
 
     await refused(identity, authority.token(OTHER, "two"))
 
     assert authority.asked == [METADATA, "/keys"] * 2
-    assert (await identity.caller(Credentials(authority.token()))).name == "ann"
+    assert (await identity.caller(RequestCredentials(authority.token()))).name == "ann"
 
 
 @pytest.mark.parametrize(
@@ -418,7 +418,7 @@ async def test_an_issuer_with_a_path_has_its_metadata_where_it_likes(trusting: T
         "/keys": authority.published["/keys"],
     }
 
-    caller = await trusting.identity(issuer=issuer).caller(Credentials(authority.token(iss=issuer)))
+    caller = await trusting.identity(issuer=issuer).caller(RequestCredentials(authority.token(iss=issuer)))
 
     assert caller.name == "ann"
 
@@ -443,14 +443,14 @@ async def test_metadata_lead_only_to_keys_of_the_issuer_by_a_safe_way(
     authority.published[METADATA] = {name: each.format(url=authority.url) for name, each in metadata.items()}
 
     with pytest.raises(Unavailable) as refusal:
-        await trusting.identity().caller(Credentials(authority.token()))
+        await trusting.identity().caller(RequestCredentials(authority.token()))
 
     assert trouble in str(refusal.value.__cause__)
     assert "/keys" not in authority.asked
 
 
 async def test_keys_may_lie_in_a_file_beside_the_site_file(trusting: Trusting) -> None:
-    caller = await trusting.offline().caller(Credentials(trusting.authority.token()))
+    caller = await trusting.offline().caller(RequestCredentials(trusting.authority.token()))
 
     assert caller.name == "ann"
     assert trusting.authority.asked == []
@@ -460,7 +460,7 @@ async def test_keys_may_lie_in_a_file_beside_the_site_file(trusting: Trusting) -
     ("oauth", "message"),
     [
         ({"keys": "nowhere.json"}, "nowhere.json cannot be read"),
-        ({"keys": "keys.json"}, "has no key that tokens can be checked with"),
+        ({"keys": "keys.json"}, "has no key that can verify tokens"),
         ({"keys": "ftp://127.0.0.1/keys"}, "neither http nor https"),
         ({"keys": "http://login.example/keys"}, "http://login.example/keys is not https"),
         ({"issuer": "http://login.example"}, "http://login.example is not https"),
@@ -480,20 +480,20 @@ def test_settings_that_cannot_work_are_told_at_the_start(
 @pytest.mark.parametrize("audience", [SITE, f"{SITE}/", f"{SITE}/mcp", f"{SITE}/a2a", f"{SITE}/ask", ["x", SITE]])
 @requirement("mcp:auth:audience")
 async def test_a_token_may_be_for_the_site_or_one_of_its_doors(trusting: Trusting, audience: Any) -> None:
-    assert (await trusting.offline().caller(Credentials(trusting.authority.token(aud=audience)))).name == "ann"
+    assert (await trusting.offline().caller(RequestCredentials(trusting.authority.token(aud=audience)))).name == "ann"
 
 
 async def test_audiences_that_are_configured_replace_the_addresses(trusting: Trusting) -> None:
     identity, token = trusting.offline(audience=["urn:inn"]), trusting.authority.token
 
-    assert (await identity.caller(Credentials(token(aud="urn:inn")))).name == "ann"
-    assert await refused(identity, token(aud=SITE)) == "The access token is for somebody else"
+    assert (await identity.caller(RequestCredentials(token(aud="urn:inn")))).name == "ann"
+    assert await refused(identity, token(aud=SITE)) == "The access token is for another audience"
 
 
 def test_a_site_without_an_address_is_known_by_those_of_its_machine() -> None:
     config = parse_config({"server": {"host": "::1", "port": 8123, "hosts": ["inn.local", "inn.lan:80"]}})
 
-    assert {each for each in audiences(config) if each.endswith("/mcp")} == {
+    assert {each for each in audiences(config, resources()) if each.endswith("/mcp")} == {
         "http://localhost:8123/mcp",
         "http://127.0.0.1:8123/mcp",
         "http://[::1]:8123/mcp",

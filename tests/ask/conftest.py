@@ -15,34 +15,35 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from portico.access.identity import Credentials, make_key
+from portico.access.identity import RequestCredentials, make_key
 from portico.ask.events import (
     Action,
-    Clarify,
+    ClarificationEvent,
     Constraint,
-    Cost,
-    Did,
+    EndEvent,
+    ErrorEvent,
     Event,
-    Failed,
-    Finished,
-    Found,
-    Promised,
+    InterpretationEvent,
+    ItemEvent,
+    ModelUsage,
+    OperationEvent,
     Question,
-    Said,
-    Understood,
+    TaskEvent,
+    TextEvent,
 )
-from portico.cli import demo_config
-from portico.config import Config, StoreSettings, parse_config
+from portico.cli.sites import demo_config
+from portico.config import Config, StoreSettings
+from portico.protocols import parse_config
 from portico.requests import Ask, Caller
 from portico.server.assembly import Parts, embed_everything, opened_site
 from portico.site import Site
 from portico.sources.ingest import load_sources
 from portico.store import open_store
 from portico.store.records import Put
-from portico.telemetry import nowhere
+from portico.telemetry import discard
 
 Data = dict[str, Any]
-ENDS = (Finished, Clarify, Promised, Failed)
+ENDS = (EndEvent, ClarificationEvent, TaskEvent, ErrorEvent)
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,9 @@ class Answer:
     events: tuple[Event, ...]
 
     @property
-    def understood(self) -> Understood:
+    def understood(self) -> InterpretationEvent:
         first = self.events[0]
-        assert isinstance(first, Understood)
+        assert isinstance(first, InterpretationEvent)
         return first
 
     @property
@@ -62,8 +63,8 @@ class Answer:
         return self.events[-1]
 
     @property
-    def found(self) -> list[Found]:
-        return [event for event in self.events if isinstance(event, Found)]
+    def found(self) -> list[ItemEvent]:
+        return [event for event in self.events if isinstance(event, ItemEvent)]
 
     @property
     def ids(self) -> list[str]:
@@ -74,8 +75,8 @@ class Answer:
         return [id.rpartition("/")[2] for id in self.ids]
 
     @property
-    def said(self) -> list[Said]:
-        return [event for event in self.events if isinstance(event, Said)]
+    def said(self) -> list[TextEvent]:
+        return [event for event in self.events if isinstance(event, TextEvent)]
 
     @property
     def text(self) -> str:
@@ -91,8 +92,8 @@ class Answer:
         return {each.words: each.says for each in self.constraints}
 
     @property
-    def finished(self) -> Finished:
-        assert isinstance(self.last, Finished), self.last
+    def finished(self) -> EndEvent:
+        assert isinstance(self.last, EndEvent), self.last
         return self.last
 
     @property
@@ -100,27 +101,27 @@ class Answer:
         return self.finished.notes
 
     @property
-    def cost(self) -> Cost:
+    def cost(self) -> ModelUsage:
         return self.finished.cost
 
     @property
     def questions(self) -> dict[str, Question]:
-        assert isinstance(self.last, Clarify), self.last
+        assert isinstance(self.last, ClarificationEvent), self.last
         return {each.id: each for each in self.last.questions}
 
     @property
     def why(self) -> str:
         """What stands before the questions."""
-        assert isinstance(self.last, Clarify), self.last
+        assert isinstance(self.last, ClarificationEvent), self.last
         return self.last.text
 
     @property
-    def did(self) -> Did:
-        return next(event for event in self.events if isinstance(event, Did))
+    def did(self) -> OperationEvent:
+        return next(event for event in self.events if isinstance(event, OperationEvent))
 
     @property
-    def promised(self) -> Promised:
-        assert isinstance(self.last, Promised), self.last
+    def promised(self) -> TaskEvent:
+        assert isinstance(self.last, TaskEvent), self.last
         return self.last
 
     def actions(self, id: str) -> dict[str, Action]:
@@ -154,7 +155,7 @@ class Asked:
         """The same site, asked by somebody with a key."""
         token, key = make_key(name, scopes, self.caller.danger, None)
         await self.parts.store.keys.add(key)
-        return Asked(self.parts, await self.site.identity.caller(Credentials(bearer=token)))
+        return Asked(self.parts, await self.site.identity.caller(RequestCredentials(bearer=token)))
 
     async def put(self, collection: str, items: Mapping[str, Data]) -> None:
         await self.parts.store.items.write(collection, [Put(id, data) for id, data in items.items()])
@@ -191,7 +192,7 @@ def demo_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 async def _make_demo(config: Config) -> None:
     store = await open_store(config.store_url)
-    await load_sources(config, store, nowhere)
+    await load_sources(config, store, discard)
     await store.close()
     await embed_everything(config, lambda *_: None)
 
@@ -209,7 +210,7 @@ async def demo(demo_store: Path, tmp_path_factory: pytest.TempPathFactory) -> As
     config = _demo_in(folder)
     limits = msgspec.structs.replace(config.limits, anonymous_per_minute=1_000_000)
     async with opened_site(msgspec.structs.replace(config, limits=limits), background=False) as parts:
-        yield Asked(parts, parts.site.identity.nobody("192.0.2.1"))
+        yield Asked(parts, parts.site.access.anonymous_caller("192.0.2.1"))
 
 
 # Small sites
@@ -234,7 +235,7 @@ async def opened_small(
         }
     )
     async with opened_site(config, background=background) as parts:
-        asked = Asked(parts, parts.site.identity.nobody("192.0.2.1"))
+        asked = Asked(parts, parts.site.access.anonymous_caller("192.0.2.1"))
         for name, data in items.items():
             await asked.put(name, data)
         yield asked

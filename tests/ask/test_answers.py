@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.ask.conftest import ENDS, Asked, Data, Opened, demo_items, opened_small
 
-from portico.ask.events import Cost, Finished, Found, Understood
-from portico.ask.record import replayed
+from portico.ask.events import EndEvent, InterpretationEvent, ItemEvent, ModelUsage
+from portico.ask.record import load_events
 from portico.errors import BadRequest, SiteError
 from portico.requests import Ask, Call
 
@@ -54,7 +54,7 @@ async def test_a_conversation_narrows_and_then_picks(demo: Asked, recipes: dict[
     assert set(third.ids) == set(nut_free)
     costs = [nut_free[id]["estimatedCost"] for id in third.ids]
     assert costs == sorted(costs)
-    assert all(answer.cost == Cost() for answer in (first, second, third))
+    assert all(answer.cost == ModelUsage() for answer in (first, second, third))
 
 
 async def test_no_dinner_without_nuts_names_a_nut(demo: Asked) -> None:
@@ -225,7 +225,7 @@ async def test_an_answer_can_be_kept_as_json_and_given_again(demo: Asked) -> Non
     params = {"text": "where can I park?", "modes": ["list", "summarize"]}
     outcome = await demo.site.call(Call("ask", params, run="now"), demo.caller)
 
-    assert replayed(msgspec.json.decode(msgspec.json.encode(outcome.result))) == direct.events
+    assert load_events(msgspec.json.decode(msgspec.json.encode(outcome.result))) == direct.events
 
 
 # Composing without a model
@@ -330,13 +330,13 @@ async def test_every_question_comes_to_an_end(odd: Asked, **said: Any) -> None:
         events = [event async for event in odd.site.ask(ask, odd.caller)]
     except SiteError:
         return
-    assert isinstance(events[0], Understood)
+    assert isinstance(events[0], InterpretationEvent)
     assert isinstance(events[-1], ENDS)
     assert not any(isinstance(event, ENDS) for event in events[:-1])
-    found = [event for event in events if isinstance(event, Found)]
+    found = [event for event in events if isinstance(event, ItemEvent)]
     assert all(0 < each.score <= 100 for each in found)
     assert len(found) <= ask.limit
-    if isinstance(events[-1], Finished):
+    if isinstance(events[-1], EndEvent):
         assert isinstance(events[-1].items, int)
 
 

@@ -6,7 +6,7 @@ import pytest
 from tests.ask.conftest import Answer, Asked, Data, Opened, demo_items
 from tests.conformance.requirements import requirement
 
-from portico.ask.events import Clarify, Finished, Question
+from portico.ask.events import ClarificationEvent, EndEvent, Question
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -21,7 +21,7 @@ def minutes(data: Data) -> int:
 async def test_something_for_dinner_is_asked_back(demo: Asked, recipes: dict[str, Data]) -> None:
     answer = await demo("something for dinner")
 
-    assert isinstance(answer.last, Clarify)
+    assert isinstance(answer.last, ClarificationEvent)
     assert answer.found == []
     assert set(answer.questions) == {"suitableForDiet", "totalTime"}
     diet = answer.questions["suitableForDiet"]
@@ -87,13 +87,13 @@ async def test_an_answer_holds_before_what_the_question_said(demo: Asked) -> Non
 
 
 async def test_answers_are_never_asked_back(demo: Asked) -> None:
-    assert isinstance((await demo("recipe", answers={"totalTime": "no preference"})).last, Finished)
+    assert isinstance((await demo("recipe", answers={"totalTime": "no preference"})).last, EndEvent)
 
 
 async def test_a_question_is_asked_back_at_most_twice(demo: Asked) -> None:
     kinds = [type((await demo("something for dinner", rounds=rounds)).last) for rounds in (0, 1, 2, 3)]
 
-    assert kinds == [Clarify, Clarify, Finished, Finished]
+    assert kinds == [ClarificationEvent, ClarificationEvent, EndEvent, EndEvent]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ async def test_a_question_is_asked_back_at_most_twice(demo: Asked) -> None:
     ["vegetarian dinner", "lemon barley soup recipe", "where can I park?", "books by Hester Quill", "cheapest book"],
 )
 async def test_a_question_that_says_enough_is_answered(demo: Asked, question: str) -> None:
-    assert isinstance((await demo(question)).last, Finished)
+    assert isinstance((await demo(question)).last, EndEvent)
 
 
 async def test_who_cannot_be_asked_is_answered(demo: Asked) -> None:
@@ -143,7 +143,7 @@ async def one_question(small: Opened, name: str, values: list[Any]) -> Question 
     things = {f"t{n}": {"name": f"Thing {n}", name: value} for n, value in enumerate(values)}
     async with small({"things": things}, {"things": {"details": [name]}}) as ask:
         last = (await ask("something from the things")).last
-    return last.questions[0] if isinstance(last, Clarify) else None
+    return last.questions[0] if isinstance(last, ClarificationEvent) else None
 
 
 @pytest.mark.parametrize(

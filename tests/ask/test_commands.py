@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.ask.conftest import Asked, Opened
 
-from portico.ask.events import Clarify, Did, Failed, Finished
+from portico.ask.events import ClarificationEvent, EndEvent, ErrorEvent, OperationEvent, TaskEvent
 from portico.ask.languages.localization import phrases
-from portico.ask.outcomes import in_words
+from portico.ask.outcomes import render_result
 from portico.errors import TaskCancelled
 from portico.items import Item
 from portico.requests import Call, TaskState
@@ -94,7 +94,7 @@ async def test_a_command_with_everything_it_needs_is_done_once_it_is_confirmed(d
 async def test_what_is_not_meant_is_not_done(demo: Asked, no: Any) -> None:
     answer = await demo("book a table at Kelp for 4 people tomorrow at 7pm", answers={"confirm": no})
 
-    assert isinstance(answer.last, Failed)
+    assert isinstance(answer.last, ErrorEvent)
     assert isinstance(answer.last.error, TaskCancelled)
 
 
@@ -149,14 +149,14 @@ async def test_what_a_command_lacks_is_asked_for_and_the_answer_completes_it(dem
 async def test_an_answer_that_does_not_fit_is_an_error_of_the_answer(demo: Asked) -> None:
     answer = await demo("book a table at Kelp", answers={"time": "whenever", **SURE})
 
-    assert isinstance(answer.last, Failed)
+    assert isinstance(answer.last, ErrorEvent)
 
 
 async def test_a_command_that_nobody_can_be_asked_about_is_a_question(demo: Asked) -> None:
     answer = await demo("book a table at Kelp", may_clarify=False)
 
     assert answer.finished.items == 10
-    assert not [event for event in answer.events if type(event).__name__ == "Did"]
+    assert not [event for event in answer.events if isinstance(event, OperationEvent)]
 
 
 async def test_a_thing_is_called_by_its_name(demo: Asked) -> None:
@@ -180,7 +180,7 @@ async def test_long_work_becomes_a_promise_that_is_kept(harbour: Any) -> None:
         await ask.site.tasks.wait(promised.task.id, ask.caller, 30)
         events = await ask.site.awaited(promised.task.id, ask.caller)
 
-    assert events == (Did("count_fish", 7), Finished(1))
+    assert events == (OperationEvent("count_fish", 7), EndEvent(1))
 
 
 async def test_a_promise_can_be_given_up(demo: Asked) -> None:
@@ -250,8 +250,8 @@ async def test_a_wrong_answer_runs_nothing(harbour: Any, answers: Any) -> None:
     async with harbour() as ask:
         answer = await ask("paint the wall", answers=answers)
 
-    assert isinstance(answer.last, Failed | Clarify)
-    assert not [event for event in answer.events if type(event).__name__ == "Did"]
+    assert isinstance(answer.last, ErrorEvent | ClarificationEvent)
+    assert not [event for event in answer.events if isinstance(event, OperationEvent)]
 
 
 # Items that answers name
@@ -351,7 +351,7 @@ async def test_an_id_in_a_result_is_that_of_an_item_by_the_name_it_stands_under(
         answer = await ask("rent a boat for 2 hours", answers={"boat": "Gull"})
 
     assert answer.did.result == {"boat": "b3", "hours": 2}
-    assert in_words(answer.did.result, answer.did.about, phrases("en")) == "boat: Gull, hours: 2"
+    assert render_result(answer.did.result, answer.did.about, phrases("en")) == "boat: Gull, hours: 2"
 
 
 async def test_a_result_is_read_by_names_and_with_its_currency() -> None:
@@ -359,11 +359,13 @@ async def test_a_result_is_read_by_names_and_with_its_currency() -> None:
     line = {"product": "p/1", "name": "Kettle", "quantity": 2, "price": 20.0}
     booked = {"time": "2026-12-05T19:00:00+00:00", "deposit": 5, "currency": "EUR", "paid": False, "coffee": 2}
 
-    assert in_words({"id": "c1", "lines": [line], "total": 40}, [kettle], phrases("en")) == (
+    assert render_result({"id": "c1", "lines": [line], "total": 40}, [kettle], phrases("en")) == (
         "id: c1, lines: Kettle (quantity: 2, price: £20.00), total: £40.00"
     )
-    assert in_words({"total": 10**400, "currency": "EUR", "seats": 2}, (), phrases("en")) == "seats: 2"
-    assert in_words(booked, (), phrases("de")) == ("time: 5. Dezember 2026, 19:00, deposit: 5,00 €, paid: ✗, coffee: 2")
+    assert render_result({"total": 10**400, "currency": "EUR", "seats": 2}, (), phrases("en")) == "seats: 2"
+    assert render_result(booked, (), phrases("de")) == (
+        "time: 5. Dezember 2026, 19:00, deposit: 5,00 €, paid: ✗, coffee: 2"
+    )
 
 
 # What is not run
@@ -373,8 +375,8 @@ async def test_what_cannot_be_undone_is_never_run_from_words(harbour: Any) -> No
     async with harbour() as ask:
         answer = await ask("launch the rocket")
 
-    assert isinstance(answer.last, Finished)
-    assert not [event for event in answer.events if type(event).__name__ == "Did"]
+    assert isinstance(answer.last, EndEvent)
+    assert not [event for event in answer.events if isinstance(event, OperationEvent)]
 
 
 @pytest.mark.parametrize(
@@ -384,8 +386,8 @@ async def test_a_question_about_it_is_no_command(harbour: Any, question: str) ->
     async with harbour() as ask:
         answer = await ask(question)
 
-    assert isinstance(answer.last, Finished)
-    assert not [event for event in answer.events if type(event).__name__ == "Did"]
+    assert isinstance(answer.last, EndEvent)
+    assert not [event for event in answer.events if isinstance(event, OperationEvent)]
 
 
 @pytest.mark.parametrize("question", ["delete boats", "delete_boats b1", "create a boat", "list boats", "get boat b1"])
@@ -393,7 +395,7 @@ async def test_what_every_collection_can_is_no_command(harbour: Any, question: s
     async with harbour() as ask:
         answer = await ask(question)
 
-    assert not [event for event in answer.events if type(event).__name__ in {"Did", "Promised"}]
+    assert not [event for event in answer.events if isinstance(event, OperationEvent | TaskEvent)]
 
 
 async def test_who_may_not_is_answered_as_if_it_were_not_there(harbour: Any) -> None:
@@ -401,8 +403,8 @@ async def test_who_may_not_is_answered_as_if_it_were_not_there(harbour: Any) -> 
         reader = await ask.named("reader", ("ask", "read:*"))
         answer = await reader("paint the wall blue")
 
-    assert isinstance(answer.last, Finished)
-    assert not [event for event in answer.events if type(event).__name__ == "Did"]
+    assert isinstance(answer.last, EndEvent)
+    assert not [event for event in answer.events if isinstance(event, OperationEvent)]
 
 
 # Actions

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from tests.ask.conftest import Asked, Opened, demo_items
 
-from portico.ask.answers import answered as reply_to
+from portico.ask.answers import find_accepted_answer as reply_to
 from portico.ask.languages.localization import LANGUAGES, phrases
-from portico.ask.opening_hours import WEEKS, hours
-from portico.ask.suggestions import WAYS
-from portico.ask.understanding.contact_intent import wants_a_person
+from portico.ask.opening_hours import WEEK_WORDS, render_hours
+from portico.ask.suggestions import TEMPLATES
+from portico.ask.understanding.contact_intent import is_contact_request
 from portico.ask.understanding.detail_intent import subject_of
-from portico.ask.understanding.references import pointers_in
-from portico.ask.understanding.spelling import nearest
+from portico.ask.understanding.references import find_pointers
+from portico.ask.understanding.spelling import find_nearest
 from portico.items import Item
 from portico.query import Condition
 
@@ -24,15 +24,15 @@ SUMMED_UP = frozenset({"list", "summarize"})
 # Tell me more
 
 
-@pytest.mark.parametrize("question", [each.more.format("Fish Kettle") for each in WAYS.values()])
+@pytest.mark.parametrize("question", [each.more.format("Fish Kettle") for each in TEMPLATES.values()])
 async def test_what_is_offered_to_be_told_of_is_read_in_every_language(question: str) -> None:
     assert subject_of(question) == "Fish Kettle"
 
 
-@pytest.mark.parametrize("language", WAYS)
+@pytest.mark.parametrize("language", TEMPLATES)
 async def test_what_is_offered_by_a_name_that_is_a_question_is_found_by_it(demo: Asked, language: str) -> None:
     name = "Which pubs allow dogs?"
-    answer = await demo(WAYS[language].more.format(phrases(language).name(name)), modes=SUMMED_UP)
+    answer = await demo(TEMPLATES[language].more.format(phrases(language).name(name)), modes=SUMMED_UP)
 
     assert [each.item.data["name"] for each in answer.found] == [name]
 
@@ -89,11 +89,11 @@ async def test_who_asks_when_something_is_open_is_told(demo: Asked, question: st
     ],
 )
 async def test_hours_are_written_as_people_write_them(language: str, written: str, said: str) -> None:
-    assert hours(written, language) == said
+    assert render_hours(written, language) == said
 
 
 async def test_every_language_has_a_week() -> None:
-    assert set(WEEKS) == set(LANGUAGES)
+    assert set(WEEK_WORDS) == set(LANGUAGES)
 
 
 # Questions that were answered before
@@ -152,7 +152,7 @@ async def test_what_was_asked_with_another_question_word_is_no_answer(
     ],
 )
 async def test_who_wants_to_reach_a_person_says_nothing_else(text: str, wants: bool) -> None:
-    assert wants_a_person(text) is wants
+    assert is_contact_request(text) is wants
 
 
 async def test_who_wants_a_person_is_told_how_to_reach_one(demo: Asked) -> None:
@@ -202,7 +202,7 @@ async def test_a_site_that_nobody_speaks_for_says_so_or_what_it_answered_before(
     ],
 )
 async def test_a_slip_is_one_letter_or_two_of_a_long_word(word: str, meant: str | None) -> None:
-    assert nearest(word, {"kettle": 1, "recipe": 3, "vegetarian": 2, "books": 9, "tidy": 1}) == meant
+    assert find_nearest(word, {"kettle": 1, "recipe": 3, "vegetarian": 2, "books": 9, "tidy": 1}) == meant
 
 
 async def test_a_word_that_nothing_says_is_taken_for_the_nearest_one_and_that_is_said(demo: Asked) -> None:
@@ -267,7 +267,7 @@ async def test_what_was_pointed_at_is_what_is_spoken_of_next(demo: Asked) -> Non
 
 @pytest.mark.parametrize("question", ["the first aid kit", "first edition books", "the 99th one", "number nine lives"])
 async def test_what_points_at_nothing_is_as_it_was_said(question: str) -> None:
-    assert pointers_in(question) == []
+    assert find_pointers(question) == []
 
 
 async def test_a_place_that_nothing_has_is_given_up(small: Opened) -> None:
@@ -279,4 +279,4 @@ async def test_a_place_that_nothing_has_is_given_up(small: Opened) -> None:
 
 @pytest.mark.parametrize("question", ["der zweite", "el segundo", "la deuxième", "número 2", "the 2nd one"])
 async def test_places_are_read_in_several_languages(question: str) -> None:
-    assert [each.places for each in pointers_in(question)] == [(1,)]
+    assert [each.places for each in find_pointers(question)] == [(1,)]

@@ -10,8 +10,8 @@ import pytest
 from tests.ask.conftest import Answer, Asked, Data, Opened, demo_items
 from tests.models.endpoint import Hang, ModelEndpoint, Received, Reply
 
-from portico.ask.events import Clarify, Promised
-from portico.models.language import tokens
+from portico.ask.events import ClarificationEvent, TaskEvent
+from portico.models.language import estimate_tokens
 from portico.query import Condition
 from portico.requests import Call
 
@@ -60,7 +60,7 @@ async def test_a_slow_answer_keeps_to_the_filter_of_the_question(small: Opened, 
     settings = {"model": endpoint.url("openai", "retries=0&first=0.3&timeout=0.5"), "patience": 0.1}
     async with small({"things": things}, ask=settings, background=True) as ask:
         answer = await ask("brass lamp", where=Condition("price", "lt", 2))
-        if isinstance(answer.last, Promised):
+        if isinstance(answer.last, TaskEvent):
             await ask.site.tasks.wait(answer.last.task.id, ask.caller, 30)
             answer = Answer(await ask.site.awaited(answer.last.task.id, ask.caller))
 
@@ -364,7 +364,7 @@ async def test_a_long_question_leaves_the_prompt_within_its_budget(small: Opened
     async with small({"things": things}, ask=model(endpoint, prompt=500)) as ask:
         await ask("brass lamp " * 200)
 
-    assert all(tokens(each.system + each.user) <= 500 for each in endpoint.requests)
+    assert all(estimate_tokens(each.system + each.user) <= 500 for each in endpoint.requests)
 
 
 @pytest.mark.parametrize(
@@ -432,4 +432,4 @@ async def test_a_yes_is_a_yes(small: Opened) -> None:
 async def test_german_asks_back_too(demo: Asked) -> None:
     answer = await demo("etwas zum Abendessen")
 
-    assert isinstance(answer.last, Clarify)
+    assert isinstance(answer.last, ClarificationEvent)

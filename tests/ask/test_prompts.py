@@ -2,7 +2,7 @@
 
 import pytest
 
-from portico.ask.llm import harmless
+from portico.ask.llm import strip_links
 from portico.ask.prompts import answer_prompt
 
 
@@ -30,4 +30,4 @@ def test_a_language_is_named_or_it_is_that_of_the_question(language: str, said: 
     ],
 )
 def test_no_address_that_a_model_says_is_left_and_no_bracket_that_held_it(said: str, left: str) -> None:
-    assert harmless(said) == left
+    assert strip_links(said) == left

@@ -11,9 +11,9 @@ import pytest
 from tests.ask.conftest import Answer, Asked, Data, Opened
 from tests.models.endpoint import Hang, ModelEndpoint, Raw, Received, Reply, Status
 
-from portico.ask.events import Cost, Finished, Found, Promised
+from portico.ask.events import EndEvent, ItemEvent, ModelUsage, TaskEvent
 from portico.ask.languages.localization import phrases
-from portico.models.language import tokens
+from portico.models.language import estimate_tokens
 from portico.requests import Call, Outcome
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -88,7 +88,7 @@ async def test_what_it_cost_is_reported(shop: Any, endpoint: ModelEndpoint) -> N
     async with shop(options="retries=0&input_price=10&output_price=100") as ask:
         answer = await ask("brass lamp", modes=MODES)
 
-    assert answer.cost == Cost(calls=2, prompt_tokens=150, completion_tokens=30, price=pytest.approx(0.0045))
+    assert answer.cost == ModelUsage(calls=2, prompt_tokens=150, completion_tokens=30, price=pytest.approx(0.0045))
 
 
 async def test_list_and_summary_with_history_take_two_calls_at_most(shop: Any, endpoint: ModelEndpoint) -> None:
@@ -106,7 +106,7 @@ async def test_the_same_question_is_not_ranked_twice(shop: Any, endpoint: ModelE
         first, page = await ask("brass lamp", limit=2), await ask("brass lamp", limit=2, start=2)
 
     assert (first.ids, page.ids) == (["l5", "l1"], ["l2"])
-    assert (len(endpoint.requests), page.cost) == (1, Cost())
+    assert (len(endpoint.requests), page.cost) == (1, ModelUsage())
 
 
 async def test_what_changed_is_ranked_anew(shop: Any, endpoint: ModelEndpoint) -> None:
@@ -289,7 +289,7 @@ async def test_no_prompt_is_longer_than_the_site_allows(shop: Any, endpoint: Mod
         await ask("brass lamp", "lamps", "old lamps", modes=MODES)
 
     assert endpoint.requests
-    assert all(tokens(each.system + each.user) <= budget for each in endpoint.requests)
+    assert all(estimate_tokens(each.system + each.user) <= budget for each in endpoint.requests)
     assert all(shown_to(each) for each in endpoint.requests)
 
 
@@ -490,7 +490,7 @@ async def test_a_text_is_read_however_it_is_cut(shop: Any, endpoint: ModelEndpoi
 # Patience
 
 
-async def finished(ask: Asked, promised: Promised) -> Answer:
+async def finished(ask: Asked, promised: TaskEvent) -> Answer:
     await ask.site.tasks.wait(promised.task.id, ask.caller, 30)
     return Answer(await ask.site.awaited(promised.task.id, ask.caller))
 
@@ -515,7 +515,7 @@ async def test_a_model_that_is_slow_keeps_its_promise(shop: Any, endpoint: Model
         answer = await finished(ask, (await ask("brass lamp")).promised)
 
     assert answer.ids == ["l5", "l2"]
-    assert [type(event) for event in answer.events[-3:]] == [Found, Found, Finished]
+    assert [type(event) for event in answer.events[-3:]] == [ItemEvent, ItemEvent, EndEvent]
 
 
 async def test_a_model_that_hangs_where_nothing_can_be_promised_is_given_up(shop: Any, endpoint: ModelEndpoint) -> None:

@@ -22,9 +22,9 @@ import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright, expect
 from tests.protocols.conftest import serving
 
-from portico.access.identity import Credentials, make_key
+from portico.access.identity import RequestCredentials, make_key
 from portico.catalog import Danger
-from portico.cli import demo_config
+from portico.cli.sites import demo_config
 from portico.config import Safety, Search, StoreSettings
 from portico.requests import Call, Caller
 from portico.server.assembly import Parts
@@ -228,7 +228,7 @@ async def open_town(folder: Path) -> AsyncIterator[Town]:
 
 async def employ(parts: Parts, name: str) -> Agent:
     key = await key_of(parts, name, "*:*", danger=Danger.DANGEROUS)
-    return Agent(parts, await parts.site.identity.caller(Credentials(key)))
+    return Agent(parts, await parts.site.identity.caller(RequestCredentials(key)))
 
 
 async def key_of(parts: Parts, name: str, *scopes: str, danger: Danger = Danger.SAFE) -> str:

@@ -12,15 +12,15 @@ from starlette.routing import Route
 from tests.browser.conftest import NARROW, Town, Visitor, answered, ask, is_too_wide, key_of, serious
 from tests.protocols.conftest import Endless, listening, scripted, soon
 
-from portico.ask.events import Found, Said, Understood
-from portico.config import parse_config
+from portico.ask.events import InterpretationEvent, ItemEvent, TextEvent
 from portico.items import Item
+from portico.protocols import parse_config
 from portico.server.assembly import opened_site
 from portico.store.records import Put
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-SOUP = Found(Item("recipes/soup", "recipes", {"@type": "Recipe", "name": "Soup"}), 90.0)
+SOUP = ItemEvent(Item("recipes/soup", "recipes", {"@type": "Recipe", "name": "Soup"}), 90.0)
 
 
 async def test_an_answer_cites_items_and_leads_to_them(town: Town, visitor: Visitor) -> None:
@@ -62,7 +62,7 @@ async def test_one_goes_on_with_what_is_offered_and_takes_back_what_was_understo
 
 
 async def test_items_are_on_the_page_before_the_answer_ends_and_escape_ends_it(town: Town, visitor: Visitor) -> None:
-    endless = Endless((Understood("soup", ("recipes",)), SOUP, Said("Soup is", ())))
+    endless = Endless((InterpretationEvent("soup", ("recipes",)), SOUP, TextEvent("Soup is", ())))
     async with listening(scripted(town.parts, endless)) as port:
         page = await visitor.visit(f"http://127.0.0.1:{port}/?q=soup")
         await expect(page.locator(".item")).to_have_count(1)
@@ -252,7 +252,7 @@ async def test_without_scripts_everything_can_still_be_found_and_read(town: Town
     page = await visitor.visit(town.base, java_script_enabled=False, viewport=NARROW)
     title = page.get_by_role("heading", level=1)
     await expect(title).to_have_text("Merrow Bay")
-    assert "turn on scripts" in await page.locator("#chat").inner_text()
+    assert "needs JavaScript" in await page.locator("#chat").inner_text()
     await page.get_by_role("link", name="Recipes").click()
     await expect(title).to_have_text("Recipes")
     first = page.locator("main a[href^='/items/']").first

@@ -85,7 +85,7 @@ async def test_every_name_of_a_long_call_is_visible_at_once_and_every_value_can_
 
     (waiting,) = [
         each
-        for each in (await town.parts.site.guard.pending(local_operator())).confirmations
+        for each in (await town.parts.site.supervision.pending(local_operator())).confirmations
         if each.caller == agent.caller.id
     ]
     await expect(case).to_contain_text(waiting.digest)

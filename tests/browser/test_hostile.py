@@ -11,10 +11,19 @@ from playwright.async_api import Browser, Page, expect
 from tests.browser.conftest import NARROW, Visitor, answered, employ, is_too_wide, key_of, sign_in
 from tests.protocols.conftest import listening, scripted, serving, telling
 
-from portico.ask.events import Action, Clarify, Did, Finished, Found, Question, Said, Understood
-from portico.config import parse_config
+from portico.ask.events import (
+    Action,
+    ClarificationEvent,
+    EndEvent,
+    InterpretationEvent,
+    ItemEvent,
+    OperationEvent,
+    Question,
+    TextEvent,
+)
 from portico.errors import ConfirmationNeeded
 from portico.items import Item
+from portico.protocols import parse_config
 from portico.server.assembly import Parts
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -131,31 +140,31 @@ SPEAKING = Item("three", "traps", {**ITEM, "@type": "SearchSummary", "text": "Pa
 ACTION = Action(SCRIPT, BREAKOUT, {SCRIPT: BREAKOUT}, (SCRIPT,))
 ANSWERS = {
     "text": (
-        Found(HOSTILE, 90.0, 0, (ACTION,)),
-        Found(BUILT_IN, 80.0, 1),
-        Found(SPEAKING, 70.0, 2),
-        Said(f"{TEXT} [1] [{ID}] **{SCRIPT}**\n- {WORD}\n", (ID, LINK)),
-        Finished(3, (TEXT,)),
+        ItemEvent(HOSTILE, 90.0, 0, (ACTION,)),
+        ItemEvent(BUILT_IN, 80.0, 1),
+        ItemEvent(SPEAKING, 70.0, 2),
+        TextEvent(f"{TEXT} [1] [{ID}] **{SCRIPT}**\n- {WORD}\n", (ID, LINK)),
+        EndEvent(3, (TEXT,)),
     ),
     "question": (
-        Clarify(
+        ClarificationEvent(
             TEXT,
             (Question(SCRIPT, TEXT, "single_select", (SCRIPT, WORD)), Question("__proto__", BREAKOUT, "free_text")),
         ),
-        Finished(0),
+        EndEvent(0),
     ),
-    "deed": (Did(SCRIPT, {SCRIPT: TEXT, "url": LINK, "list": [{"a": WORD, "b": BREAKOUT}]}), Finished(1)),
+    "deed": (OperationEvent(SCRIPT, {SCRIPT: TEXT, "url": LINK, "list": [{"a": WORD, "b": BREAKOUT}]}), EndEvent(1)),
 }
 
 
 @pytest.mark.parametrize("kind", ANSWERS)
 async def test_hostile_answers_do_no_harm(trap: Trap, visitor: Visitor, kind: str) -> None:
-    understood = Understood(TEXT[:300], ("traps",))
+    understood = InterpretationEvent(TEXT[:300], ("traps",))
     async with listening(scripted(trap.parts, telling(understood, *ANSWERS[kind]))) as port:
         page = await visitor.visit(f"http://127.0.0.1:{port}/?q={kind}", viewport=NARROW)
         await answered(page)
         await expect(page.locator(".turn")).to_contain_text("<script>harm()</script>")
-        await expect(page.locator(".item")).to_have_count(sum(isinstance(each, Found) for each in ANSWERS[kind]))
+        await expect(page.locator(".item")).to_have_count(sum(isinstance(each, ItemEvent) for each in ANSWERS[kind]))
         await harmless(page)
         await page.evaluate("document.querySelector('.turn .unfold')?.click()")
         await harmless(page)

@@ -10,8 +10,8 @@ from selectolax.lexbor import LexborHTMLParser
 from tests.browser.conftest import NARROW, Town, Visitor, answered, is_too_wide, serious
 
 from portico.web.cards import facts
-from portico.web.values import Surroundings
-from portico.web.words import words_of
+from portico.web.values import DisplayContext
+from portico.web.words import page_words
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -51,7 +51,7 @@ async def test_a_node_and_a_wrong_way_are_pages_of_the_same_site(town: Town, vis
     await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     await expect(page.get_by_role("button", name="Theme: Dark")).to_be_visible()
     assert (await is_too_wide(page), await serious(page)) == (False, [])
-    await page.get_by_role("link", name="Ask for it in the chat").click()
+    await page.get_by_role("link", name="Go to the chat").click()
     await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     [missing] = [each for each in visitor.problems if "404" in each]
     visitor.problems.remove(missing)
@@ -132,8 +132,8 @@ async def test_a_page_says_of_items_what_the_chat_says(town: Town, visitor: Visi
     told = await page.evaluate(FACTS, [items, LANGUAGES])
 
     for language, chat in zip(LANGUAGES, told, strict=True):
-        around = Surroundings(town.base, words_of(language))
-        pages = [LexborHTMLParser(facts(item, item["@type"], around)).css("li") for item in items]
+        context = DisplayContext(town.base, page_words(language))
+        pages = [LexborHTMLParser(facts(item, item["@type"], context)).css("li") for item in items]
         assert [[_spaced(each.text()) for each in page] for page in pages] == [[*map(_spaced, each)] for each in chat]
 
 

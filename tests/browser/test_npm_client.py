@@ -19,7 +19,7 @@ from tests.browser.conftest import Town, Visitor, leave_out
 from tests.conformance.requirements import requirement
 from tests.protocols.conftest import Endless, listening, scripted, soon, telling
 
-from portico.ask.events import Event, Failed, Finished, Found, Said, Understood
+from portico.ask.events import EndEvent, ErrorEvent, Event, InterpretationEvent, ItemEvent, TextEvent
 from portico.errors import UnknownItem
 from portico.items import Item
 from portico.requests import Ask, Caller
@@ -32,8 +32,8 @@ SOUP = "recipes/lemon-barley-soup"
 NOTE = "The spare key of the boathouse hangs behind the blue boat."
 SESSION = {"browser": "b1", "tab": 7}
 BEGINNING = (
-    Understood("soup", ("recipes",)),
-    Found(Item("recipes/soup", "recipes", {"@type": "Recipe", "name": "Soup"}), 90.0),
+    InterpretationEvent("soup", ("recipes",)),
+    ItemEvent(Item("recipes/soup", "recipes", {"@type": "Recipe", "name": "Soup"}), 90.0),
 )
 
 # One client for each page. What it throws is told as it is, and errors of the language by their names.
@@ -168,7 +168,7 @@ class Paced:
     async def __call__(self, _: Ask, __: Caller) -> AsyncIterator[Event]:
         for event in BEGINNING:
             yield event
-        while not isinstance(event := await self.pieces.get(), Finished):
+        while not isinstance(event := await self.pieces.get(), EndEvent):
             yield event
         yield event
 
@@ -177,15 +177,15 @@ async def test_the_client_is_given_each_chunk_as_it_comes(town: Town, visitor: V
     pieces = asyncio.Queue[Event]()
     async with listening(scripted(town.parts, Paced(pieces))) as port:
         front = await meet(visitor, elsewhere, f"http://127.0.0.1:{port}")
-        pieces.put_nowait(Said("Soup"))
+        pieces.put_nowait(TextEvent("Soup"))
         await front.begin(user("soup"))
         first = (await front.next())["value"]
         assert (first["delta"], first["context"]["portico"]["items"][0]["name"]) == ({"role": "assistant"}, "Soup")
 
         assert (await front.next())["value"] == {"delta": {"content": "Soup"}}
-        pieces.put_nowait(Said(" is warm."))
+        pieces.put_nowait(TextEvent(" is warm."))
         assert (await front.next())["value"] == {"delta": {"content": " is warm."}}
-        pieces.put_nowait(Finished(1))
+        pieces.put_nowait(EndEvent(1))
         assert text_of(await front.chunks()) == ""
         await visitor.leave(front.page)
 
@@ -214,7 +214,7 @@ async def test_the_client_sends_a_key_and_hears_that_it_is_wrong(town: Town, vis
 
 
 async def test_the_client_throws_what_goes_wrong_on_the_way(town: Town, visitor: Visitor, elsewhere: str) -> None:
-    told = telling(*BEGINNING, Said("Soup is"), Failed(UnknownItem("That is gone")))
+    told = telling(*BEGINNING, TextEvent("Soup is"), ErrorEvent(UnknownItem("That is gone")))
     async with listening(scripted(town.parts, told)) as port:
         front = await meet(visitor, elsewhere, f"http://127.0.0.1:{port}")
         await front.begin(user("soup"))
@@ -259,7 +259,7 @@ async def test_the_client_sends_files(town: Town, visitor: Visitor, elsewhere: s
 
 
 async def test_the_client_stops_an_answer_and_its_work(town: Town, visitor: Visitor, elsewhere: str) -> None:
-    endless = Endless((*BEGINNING, Said("Soup is")))
+    endless = Endless((*BEGINNING, TextEvent("Soup is")))
     async with listening(scripted(town.parts, endless)) as port:
         front = await meet(visitor, elsewhere, f"http://127.0.0.1:{port}")
         await front.begin(user("soup"))

@@ -11,7 +11,7 @@ from tests.browser.conftest import Visitor, answered
 from tests.models.endpoint import ModelEndpoint, Received, Reply
 from tests.protocols.conftest import listening
 
-from portico.config import parse_config
+from portico.protocols import parse_config
 from portico.server.assembly import opened_site
 from portico.store.records import Put
 

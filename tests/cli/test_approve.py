@@ -18,10 +18,10 @@ import pytest
 from tests.cli.conftest import ENVIRONMENT, SCRIPT, Portico
 from tests.conformance.requirements import requirement
 
-from portico.access.identity import Credentials, make_key
+from portico.access.identity import RequestCredentials, make_key
 from portico.catalog import Danger
-from portico.config import read_config
 from portico.errors import SiteError
+from portico.protocols import read_config
 from portico.requests import Call
 from portico.server.assembly import opened_store_only
 from portico.store.records import Put
@@ -52,7 +52,7 @@ class Inn:
 
         async def work() -> dict[str, Any]:
             async with opened_store_only(read_config(self.folder / "portico.toml")) as parts:
-                caller = await parts.site.identity.caller(Credentials(self.key))
+                caller = await parts.site.identity.caller(RequestCredentials(self.key))
                 try:
                     outcome = await parts.site.call(Call(operation, params), caller)
                 except SiteError as error:
@@ -96,7 +96,7 @@ def test_what_waits_is_listed_and_agreed_to_by_the_beginning_of_its_token(inn: I
     for each in (f"menu importer ({inn.agent}) wants delete_room, destructive", '{"id": "attic"}', "5 min left"):
         assert each in listed.out.replace("4 min", "5 min")
     assert "portico approve --reject TOKEN" in listed.err
-    assert (done.code, 'may do this once: delete_room {"id": "attic"}' in done.err) == (0, True), done.err
+    assert (done.code, 'may make this call once: delete_room {"id": "attic"}' in done.err) == (0, True), done.err
     assert "error" not in inn.do("delete_room", id="attic")
     assert inn.do("delete_room", id="cellar")["error"] == "ConfirmationNeeded"
     assert "Ann asked" in inn.portico("approve", "--audit").out

@@ -22,7 +22,7 @@ import pytest
 from tests.cli.conftest import ENVIRONMENT, SCRIPT, Portico
 
 from portico.access.identity import local_operator
-from portico.cli.ask import InProcess, duration, facts
+from portico.cli.conversation import InProcess, duration, facts
 from portico.client import AsyncClient, Item
 
 SECONDS = 30
@@ -289,7 +289,7 @@ def test_people_see_what_was_understood_and_what_was_found(portico: Portico, els
     assert done.err.splitlines() == [
         "“lemon dishes under 2 hours” · in recipes · total time under 2 hours · ignored: colour",
         "Ranked by words alone.",
-        "2 calls of a language model, 900 tokens read",
+        "2 calls of a language model, 900 input tokens",
     ]
 
 
@@ -314,7 +314,7 @@ def test_nothing_found_is_said_and_no_error(portico: Portico, elsewhere: Elsewhe
 
     done = portico("ask", "soup", "--url", elsewhere.url)
 
-    assert (done.code, done.out, done.err.splitlines()) == (0, "", ["Nothing fits.", "No dish is that fast."])
+    assert (done.code, done.out, done.err.splitlines()) == (0, "", ["No results.", "No dish is that fast."])
 
 
 def test_what_is_asked_back_is_printed_where_nobody_can_answer(portico: Portico, elsewhere: Elsewhere) -> None:
@@ -326,7 +326,7 @@ def test_what_is_asked_back_is_printed_where_nobody_can_answer(portico: Portico,
 
     assert done.code == 0
     assert done.out.splitlines() == ["Say a little more.", "- Which diet? (vegan, any)", "- Anything else?"]
-    assert done.err.splitlines() == ["Ask again and say this too, or ask on a terminal."]
+    assert done.err.splitlines() == ["Ask again with this information, or ask on a terminal."]
     assert told == {
         "items": [],
         "elicitation": {
@@ -385,7 +385,7 @@ def test_wrong_usage_and_a_server_that_is_not_there(portico: Portico) -> None:
     assert (closed.code, "cannot be reached" in closed.err) == (6, True)
     assert (no_url.code, "is not the address of a server" in no_url.err) == (2, True)
     assert (no_port.code, no_key.code) == (2, 2)
-    assert (nothing.code, "There is no question" in nothing.err) == (2, True)
+    assert (nothing.code, "The question is missing" in nothing.err) == (2, True)
 
 
 # A person at a terminal
@@ -416,7 +416,7 @@ def test_a_person_is_asked_back_and_answers(terminal: Callable[..., Terminal], e
         screen.sees(question)
         for wrong in lines[:-1]:
             screen.types(wrong)
-            screen.sees(f"{wrong} is no answer to this.")
+            screen.sees(f"{wrong} is not a valid answer.")
         screen.types(lines[-1])
     screen.sees("Lemon soup  r1  91")
 
@@ -438,7 +438,7 @@ def test_without_a_question_a_person_asks_on_and_on(terminal: Callable[..., Term
     elsewhere.says(answer(SOUP, session_context={"n": 1}), broken, answer(CAKE))
     screen = terminal("ask", "--prev", "dinner", "--url", elsewhere.url)
 
-    screen.sees("An empty line ends.")
+    screen.sees("An empty line ends the conversation.")
     for question, sees in (("soup", "Lemon soup"), ("faster", "Too slow."), ("cake", "Sweet.")):
         screen.types(question)
         screen.sees(sees)

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from tests.cli.conftest import Portico
 from tests.conformance.requirements import requirement
 
-from portico.access.nip import canonical, shown_key, verify_signature
+from portico.access.nip import canonical_body, render_key, verify_signature
 
 SITE = """
 [server]
@@ -41,8 +41,8 @@ def test_an_agent_gets_a_certificate_and_a_key_that_only_its_owner_can_read(inn:
     certificate = json.loads(line)
     key = tmp_path / "agents" / "ann.key"
     assert key.stat().st_mode & 0o777 == 0o600
-    assert shown_key(load_pem_private_key(key.read_bytes(), None).public_key()) == certificate["pub_key"]
-    assert verify_signature(authority["public_key"], canonical(certificate), certificate["signature"])
+    assert render_key(load_pem_private_key(key.read_bytes(), None).public_key()) == certificate["pub_key"]
+    assert verify_signature(authority["public_key"], canonical_body(certificate), certificate["signature"])
     assert {name: certificate[name] for name in ("nid", "issued_by", "capabilities", "scope")} == {
         "nid": "urn:nps:agent:inn.example:ann",
         "issued_by": authority["nid"],
@@ -102,7 +102,7 @@ def test_what_cannot_be_renewed_stays_as_it_is(inn: Portico, tmp_path: Path) -> 
     assert (early.code, missing.code, unwritten.code) == (2, 2, 2)
     assert printed["certificate"]["serial"] != json.loads((tmp_path / "cid.json").read_text())["serial"]
     assert [path.name for path in tmp_path.glob(".*.new")] == []
-    assert "within 7 days of its end" in early.err
+    assert "in its last 7 days" in early.err
     assert (tmp_path / "ann.json").read_text() == before
     assert len(inn("keys", "list", "--json").json) == 3
 

@@ -32,7 +32,7 @@ def test_a_table_says_how_well_questions_are_answered_and_what_went_wrong(bar: P
     assert head.split() == ["by", "nDCG@10", "recall@10", "first", "ms", "questions"]
     assert means.split()[:4] == ["hybrid", "0.667", "0.667", "0.667"]
     assert means.split()[-1] == "3"
-    assert [line.strip() for line in rest] == ["", "coffee  0.00", "found  nothing", "right  drinks/tea"]
+    assert [line.strip() for line in rest] == ["", "coffee  0.00", "found  nothing", "relevant  drinks/tea"]
 
 
 def test_ways_are_compared_for_programs(bar: Portico) -> None:
@@ -53,7 +53,7 @@ def test_ways_are_compared_for_programs(bar: Portico) -> None:
 def test_a_least_can_be_demanded(bar: Portico) -> None:
     assert bar("eval", "questions.jsonl", "--least", "0.5").code == 0
     low = bar("eval", "questions.jsonl", "--least", "0.7")
-    assert (low.code, "nDCG is 0.667 by hybrid; 0.7 is the least" in low.err) == (1, True)
+    assert (low.code, "nDCG is 0.667 by hybrid, below the minimum of 0.7" in low.err) == (1, True)
 
 
 def test_what_cannot_be_measured_is_said(bar: Portico, tmp_path: Path) -> None:
@@ -62,5 +62,5 @@ def test_what_cannot_be_measured_is_said(bar: Portico, tmp_path: Path) -> None:
     strays, missing = bar("eval", "strays.jsonl"), bar("eval", "nothing.jsonl")
     elsewhere = bar("eval", "questions.jsonl", "--collection", "dishes")
 
-    assert "should be found: drinks/mate (1 in all)" in strays.err
+    assert "Relevant items that do not exist: drinks/mate (1 in all)" in strays.err
     assert (strays.code, missing.code, elsewhere.code) == (0, 6, 3)

@@ -151,7 +151,7 @@ def test_a_site_is_crawled_from_its_start_page(portico: Portico, web_folder: tup
 
     first, second = portico(*load).json, portico(*load).json
 
-    closed = [{"where": f"{address}/secret.html", "reason": "is closed to us by robots.txt"}]
+    closed = [{"where": f"{address}/secret.html", "reason": "is disallowed by robots.txt"}]
     assert (summary(first), first["failures"]) == (counts(added=3, failed=1), closed)
     assert (summary(second), second["failures"]) == (counts(unchanged=3, failed=1), closed)
     found = portico("query", "pages", "--store", "sqlite:///s.db", "--json").json
@@ -343,7 +343,7 @@ def test_a_missing_file_and_an_unknown_format_are_said_plainly(portico: Portico,
     unknown = portico("load", "a.csv", "--format", "xlsx", "--store", "sqlite:///s.db")
 
     assert (missing.code, unknown.code) == (6, 6)
-    assert "There is nothing at 'nowhere.csv'" in missing.err
+    assert "There is no file or folder 'nowhere.csv'" in missing.err
     assert "There is no source format 'xlsx'" in unknown.err
     assert "jsonl" in unknown.err
 

@@ -14,9 +14,9 @@ import pytest
 from tests.cli.conftest import Portico
 from tests.protocols.nwp.conftest import tls_files as certificate
 
-from portico import cli
-from portico.cli.check import look_over
-from portico.config import parse_config
+from portico.cli.serve import print_banner
+from portico.cli.site_check import check_site
+from portico.protocols import parse_config
 from portico.server.http import Opened
 
 COMMANDS = ["demo", "serve", "load", "ask", "query", "call", "check", "keys create", "keys list", "keys revoke"]
@@ -44,7 +44,7 @@ def test_a_key_is_shown_once_listed_without_itself_and_revoked(portico: Portico,
     again = portico("keys", "revoke", made["id"], *store)
     unknown = portico("keys", "revoke", "nothing", *store)
     assert (again.code, unknown.code) == (3, 3)
-    assert f"Key {made['id']} was revoked before" in again.err
+    assert f"Key {made['id']} is already revoked" in again.err
     assert "There is no key or certificate 'nothing'" in unknown.err
 
 
@@ -52,7 +52,7 @@ def test_a_key_alone_goes_to_the_output_so_that_it_can_be_piped(portico: Portico
     done = portico("keys", "create", "--name", "x", "--store", "sqlite:///s.db")
 
     assert re.fullmatch(r"pk_[\w-]{43}\n", done.out)
-    assert "the only time it is shown" in done.err
+    assert "It will not be shown again" in done.err
 
 
 def test_keys_list_is_a_table_for_people(portico: Portico) -> None:
@@ -117,7 +117,7 @@ def test_a_good_site_is_well(portico: Portico, tmp_path: Path) -> None:
     says = {each["what"]: each["says"] for each in checked["findings"]}
     assert says["collection fruits"].startswith("1 item")
     assert says["source p.csv"] == "can be opened"
-    assert says["embedder"] == "none: search is by words alone"
+    assert says["embedder"] == "none: search uses words alone"
     assert says["operations"] == "none of its own"
 
 
@@ -129,7 +129,7 @@ def test_people_see_what_is_well_and_what_is_not(portico: Portico, tmp_path: Pat
     done = portico("check")
 
     assert done.code == 1
-    assert "✗ source gone.csv: There is nothing at" in done.out
+    assert "✗ source gone.csv: There is no file or folder" in done.out
     assert "✗ collection fruits: is described in the site file but has no items; run portico load" in done.out
     assert "✓ embedder" in done.out
 
@@ -226,9 +226,7 @@ def test_what_is_wrong_with_nwp_is_said_in_plain_words(portico: Portico, tmp_pat
         "nwp.tls_certificate": "nwp.tls_key is missing; inn.pem holds no key",
         "nwp.callback_secret": "The environment variable NOT_SET_HERE is not set",
         "nwp.issuers": "nwp.issuers: http://elsewhere.example is not https",
-        "nwp.node https://shop.example.evil/nwp/products": (
-            "is never asked: nwp.allow_nodes names no beginning of this address"
-        ),
+        "nwp.node https://shop.example.evil/nwp/products": ("is never asked: no entry of nwp.allow_nodes matches it"),
     }
 
 
@@ -336,7 +334,7 @@ def test_a_missing_store_is_noted_passes_and_is_not_made(portico: Portico, tmp_p
     done = portico("check")
 
     assert done.code == 0
-    assert f"✓ store: There is no store at {Path('site.db')} yet; portico load makes it" in done.out
+    assert f"✓ store: There is no store at {Path('site.db')} yet; create one with portico load" in done.out
     assert "✓ disk" in done.out
     assert not (tmp_path / "site.db").exists()
 
@@ -385,11 +383,11 @@ def test_little_room_for_the_store_is_found(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1 << 40, 1 << 40, 5 << 20))
     config = parse_config({"store": {"url": f"sqlite:///{tmp_path}/s.db"}, "search": {"embedder": "none:"}})
 
-    findings = asyncio.run(look_over(config))
+    findings = asyncio.run(check_site(config))
 
-    [disk] = [each for each in findings if each.what == "disk"]
-    assert not disk.is_well
-    assert disk.says == f"5 MB are free in {tmp_path}; a store needs 64 MB to work"
+    [disk] = [each for each in findings if each.subject == "disk"]
+    assert not disk.is_ok
+    assert disk.message == f"5 MB are free in {tmp_path}; a store needs 64 MB"
 
 
 def test_a_store_that_cannot_be_read_for_damage_is_not_called_sound(portico: Portico, apples: Path) -> None:
@@ -452,7 +450,8 @@ def test_who_opens_a_site_is_told_a_command_that_their_shell_finds(
     monkeypatch.setenv("PATH", str(tmp_path / path) if path else "")
     monkeypatch.setattr(sys, "argv", [str(command)])
 
-    cli._announce(Opened("Shop", "http://127.0.0.1:8000", "nwp://127.0.0.1:17433", ("things",)))
+    native = {"NWP, natively": "nwp://127.0.0.1:17433"}
+    print_banner(Opened("Shop", "http://127.0.0.1:8000", native, ("things",)))
 
     assert f"From another terminal:  {called} query things --limit 5" in capsys.readouterr().out
 

@@ -166,7 +166,7 @@ def test_words_are_searched_within_the_filter(portico: Portico) -> None:
         (("query", "products", "--aggregate", "sum(name)"), 2, "sum needs a number"),
         (("query", "products", "--group-by", "category", "--having", '{"x":1}'), 2, "'x' is not a column"),
         (("query", "products", "--having", "no"), 2, "--having is not JSON"),
-        (("query", "products", "--order", "price:up"), 2, "is not an order"),
+        (("query", "products", "--order", "price:up"), 2, "is not a sort order"),
         (("query", "products", "--limit", "-1"), 2, "limit"),
         (("query", "products", "--limit", "many"), 2, "--limit"),
         (("query",), 2, "collection"),

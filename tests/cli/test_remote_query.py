@@ -57,7 +57,7 @@ async def test_a_server_answers_a_query_as_its_store_does(portico: Portico, tmp_
     assert (first["total"], rest["total"], rest["cursor"]) == (3, 3, None)
     assert (unknown.code, "rooms has no field 'beans'" in unknown.err) == (2, True)
     assert [each.code for each in (nobody, no_node, gone, not_native)] == [4, 3, 6, 6]
-    assert "This port speaks HTTP" in not_native.err
+    assert "This port serves HTTP only" in not_native.err
     assert (issued.code, may_not.code) == (0, 4)
     assert "The certificate of 'urn:nps:agent:localhost:ann' has no scope read:rooms" in may_not.err
     assert "portico keys" not in may_not.err  # a refusal does not say how to get more rights
@@ -114,8 +114,8 @@ async def test_a_server_is_trusted_by_its_certificate(portico: Portico, tmp_path
         (("--over", "nwp-native", "--url", "http://127.0.0.1:1"), "http://127.0.0.1:1 is not a native address"),
         (("--url", "http://127.0.0.1:1"), "Add --over nwp."),
         (("--ident", "ann.json"), "Add --over nwp --url http://127.0.0.1:8000."),
-        (("--over", "nwp", "--url", "http://127.0.0.1:1", "--text", "soup"), "NWP has no search for words"),
-        (("--over", "nwp-native", "--url", "nwp://127.0.0.1:1", "--api-key", "k"), "Show a certificate with --ident"),
+        (("--over", "nwp", "--url", "http://127.0.0.1:1", "--text", "soup"), "NWP has no text search"),
+        (("--over", "nwp-native", "--url", "nwp://127.0.0.1:1", "--api-key", "k"), "Use a certificate with --ident"),
         (("--over", "nwp", "--url", "http://127.0.0.1:1", "--ident", "nothing.json"), "nothing.json cannot be read"),
         (("--over", "nwp", "--url", "https://127.0.0.1:1", "--ca", "nothing.pem"), "--ca nothing.pem cannot be used"),
         (("--over", "nwp-native", "--url", "nwp://127.0.0.1:1", "--ca", "x.pem"), "Write --url nwps://"),

@@ -12,10 +12,10 @@ import pytest
 from tests.cli.conftest import Portico
 from tests.conftest import StoreUrl
 
-from portico.config import parse_config
+from portico.protocols import parse_config
 from portico.server.assembly import opened_site
 from portico.sources.ingest import collection_for, load_sources
-from portico.telemetry import Log
+from portico.telemetry import JsonLog
 
 SECRET = "hush-0815"
 KEPT = "INSERT INTO kept (scope, digest, task, result, expires) VALUES"
@@ -89,7 +89,7 @@ def test_a_token_in_the_address_of_a_document_reaches_neither_items_nor_output(
 
     assert (done.json["added"], done.json["failed"]) == (1, 0)
     assert shown.json["items"][0]["id"].startswith(f"{address}/page.html?token=***")
-    assert "answered 404" in missing.err
+    assert "returned status 404" in missing.err
     assert SECRET not in peek() + "".join(each.out + each.err for each in (done, missing, shown))
 
 
@@ -129,8 +129,8 @@ async def test_the_log_and_the_operators_desk_name_a_source_without_its_password
     source = {"url": tea, "table": "tea.kinds", "collection": "teas"}
     config = parse_config({"store": {"url": url}, "source": [source], "search": {"embedder": "none:"}})
     log = io.StringIO()
-    async with opened_site(config, observe=Log(log)) as parts:
-        await load_sources(config, parts.store, parts.observe)
+    async with opened_site(config, record=JsonLog(log)) as parts:
+        await load_sources(config, parts.store, parts.record)
         (shown,) = await parts.sources.all()
 
     assert json.loads(log.getvalue().splitlines()[-1])["source"] == shown.url == postgres

@@ -13,9 +13,9 @@ import sys
 import traceback
 
 import portico.cli
-import portico.cli.ask
-import portico.cli.check
-import portico.cli.query
+import portico.cli.conversation
+import portico.cli.query_nwp
+import portico.cli.site_check
 import portico.sources.pdf
 import portico.sources.sql
 import portico.store.copying

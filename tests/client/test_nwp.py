@@ -28,11 +28,11 @@ from portico.client.transports.nwp import (
 from portico.protocols.nwp.frames import (
     CapsFrame,
     DiffFrame,
+    EncodingTier,
     ErrorFrame,
     Frame,
     StreamFrame,
     SubscribeFrame,
-    Tier,
     decode,
     encode,
 )
@@ -232,7 +232,7 @@ async def test_a_stream_that_comes_faster_than_it_is_read_is_halted() -> None:
     halted = asyncio.Event()
 
     async def streaming(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async with Native(reader, writer, Tier.JSON) as agent:
+        async with Native(reader, writer, EncodingTier.JSON) as agent:
             await agent.receive()
             query = await agent.ask(CapsFrame(anchor_ref="nps:system:caps", count=1, data=[{}]))
             for seq in range(41):
@@ -257,7 +257,7 @@ async def test_a_stream_that_comes_faster_than_it_is_read_is_halted() -> None:
 async def test_whoever_is_no_node_is_not_reached(native_inn: Open) -> None:
     with pytest.raises(NotReached):
         await NativeNwpClient.connect("nwp://127.0.0.1:1", timeout=2)
-    with pytest.raises(NotReached, match="speaks HTTP"):
+    with pytest.raises(NotReached, match="serves HTTP only"):
         await NativeNwpClient.connect(f"nwp://127.0.0.1:{native_inn.ports.http}", timeout=2)
     with pytest.raises(ValueError, match="nwp://"):
         await NativeNwpClient.connect("http://127.0.0.1:1")
@@ -356,7 +356,7 @@ def diff(seq: int, kind: str = "update") -> DiffFrame:
 
 
 def events(*frames: Frame) -> httpx.Response:
-    body = b"".join(b"data: " + base64.b64encode(encode(each, Tier.MSGPACK)) + b"\n\n" for each in frames)
+    body = b"".join(b"data: " + base64.b64encode(encode(each, EncodingTier.MSGPACK)) + b"\n\n" for each in frames)
     return httpx.Response(200, content=body, headers={"content-type": "text/event-stream"})
 
 

@@ -15,7 +15,7 @@ from starlette.routing import Route
 from tests.ports import free_port
 from tests.protocols.conftest import Inn, inn, key_of, listening
 
-from portico.cli.ask import as_json, carrier
+from portico.cli.conversation import carrier_for, to_json
 from portico.client import (
     Answer,
     AskFailed,
@@ -64,7 +64,7 @@ def house(inn: Inn, tmp_path: Path) -> Inn:
 
 
 def over(way: str, port: int, key: str | None = None) -> AsyncClient:
-    return AsyncClient(f"http://127.0.0.1:{port}", api_key=key, carrier=carrier(way))
+    return AsyncClient(f"http://127.0.0.1:{port}", api_key=key, carrier=carrier_for(way))
 
 
 async def three(port: int, asked: Callable[[AsyncClient], Any]) -> list[Any]:
@@ -77,7 +77,7 @@ async def three(port: int, asked: Callable[[AsyncClient], Any]) -> list[Any]:
 
 
 def shown(found: Found | None) -> Any:
-    return None if found is None else as_json(found)
+    return None if found is None else to_json(found)
 
 
 async def failure(client: AsyncClient, text: str = "a room", **options: Any) -> tuple[str, str]:
@@ -240,7 +240,7 @@ async def test_a_server_that_is_not_there_is_not_reached(way: str) -> None:
     ("said", "error", "says"),
     [
         (PlainTextResponse("no", 404), AskFailed, "The server answered with status 404"),
-        (RedirectResponse("http://elsewhere.example/"), BadAnswer, "elsewhere"),
+        (RedirectResponse("http://elsewhere.example/"), BadAnswer, "redirects are not followed"),
         (PlainTextResponse("hello"), BadAnswer, "not"),
         (JSONResponse({"jsonrpc": "2.0", "id": 1, "result": 5}), BadAnswer, "not"),
     ],
@@ -308,7 +308,7 @@ async def test_an_answer_that_never_ends_is_given_up(way: str) -> None:
 
     everything = Starlette(routes=[Route("/{path:path}", endless, methods=["GET", "POST", "DELETE"])])
     async with listening(everything) as port:
-        client = AsyncClient(f"http://127.0.0.1:{port}", largest=100_000, carrier=carrier(way))
+        client = AsyncClient(f"http://127.0.0.1:{port}", largest=100_000, carrier=carrier_for(way))
         async with client, asyncio.timeout(60):
             with pytest.raises((NotReached, BadAnswer)):
                 await client.ask("a room")

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from tests.ask import conftest as asking
 
-from portico.cli import demo_config
+from portico.cli.sites import demo_config
 from portico.config import StoreSettings
 from portico.server.assembly import Parts, opened_site
 from portico.server.http import application

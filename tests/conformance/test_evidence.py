@@ -15,7 +15,7 @@ from tests.protocols.mcp.conftest import structured, visiting
 
 from portico.access.identity import make_key
 from portico.catalog import Danger
-from portico.cli import demo_config
+from portico.cli.sites import demo_config
 from portico.config import StoreSettings
 from portico.server.assembly import opened_site
 

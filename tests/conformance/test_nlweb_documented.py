@@ -9,7 +9,7 @@ from tests.conformance.requirements import requirement
 
 from portico.access.identity import make_key
 from portico.catalog import Danger
-from portico.config import settings
+from portico.protocols import settings
 from portico.server.assembly import Parts
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -13,7 +13,7 @@ from portico.query import (
     Aggregate,
     Aggregation,
     Condition,
-    Near,
+    NearVector,
     Order,
     Query,
     parse_aggregation,
@@ -330,7 +330,7 @@ async def test_a_cursor_of_another_aggregate_is_refused(backend: Store) -> None:
         (aggregate("count as n", order=(Order("price"),)), InvalidQuery),
         (aggregate("count as n", having={"price": 1}), InvalidQuery),
         (aggregate("count as n", text="soup"), InvalidQuery),
-        (aggregate("count as n", near=Near((1.0,))), InvalidQuery),
+        (aggregate("count as n", near=NearVector((1.0,))), InvalidQuery),
     ],
     ids=["none", "text", "time", "no field", "twice", "as group", "group", "field", "order", "having", "text", "near"],
 )

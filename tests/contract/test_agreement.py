@@ -15,7 +15,7 @@ from portico.catalog import ID, Collection, Field, FieldType, scalar_at, segment
 from portico.errors import UnknownField
 from portico.items import Item
 from portico.query import (
-    EVERYTHING,
+    MATCH_ALL,
     OPERATORS,
     And,
     Condition,
@@ -24,15 +24,15 @@ from portico.query import (
     Or,
     Order,
     Query,
-    checked,
     condition,
     matches,
-    reached,
+    validate_query,
+    values_at,
 )
 from portico.search.index.columns import NeedsStore
 from portico.search.index.segment import Vocabulary, build_segment, dump_segment, load_segment, merge_segments
 from portico.search.index.snapshot import Snapshot
-from portico.search.pages import in_order
+from portico.search.pages import sort_items
 from portico.store import Store
 from portico.store.records import Put
 
@@ -104,7 +104,7 @@ def conditions_on(draw: st.DrawFn, shelf: Sequence[dict[str, Any]]) -> Condition
     """A condition on some path, mostly about a value that lies there."""
     path = draw(st.sampled_from(paths_into(shelf)))
     place = segments(ALIASES.get(path, path))
-    there = [each for data in shelf for value in reached(data, place) for each in mentioned(value)]
+    there = [each for data in shelf for value in values_at(data, place) for each in mentioned(value)]
     wanted = st.one_of(st.sampled_from([*there, "i1"]), st.sampled_from([*there, "i2"]), scalars)
     op = draw(st.sampled_from(tuple(OPERATORS)))
     match op:
@@ -200,7 +200,9 @@ def segmented(items: Sequence[Item], collection: Collection) -> dict[str, Snapsh
 
 async def masked(store: Store, snapshot: Snapshot, where: Filter) -> list[str]:
     name = snapshot.collection.name
-    resolved = {each: frozenset(await store.items.list_ids(name, each)) for each in snapshot.unresolved(where)}
+    resolved = {
+        each: frozenset(await store.items.list_ids(name, each)) for each in snapshot.list_store_conditions(where)
+    }
     return sorted(
         id
         for segment in snapshot.segments
@@ -312,7 +314,7 @@ def expected_order(items: Sequence[Item], order: Sequence[Order], collection: Co
             if field.name == ID:
                 value: Any = item.id
             else:
-                value = field.typed_value(item.data) if field.is_typed else scalar_at(item.data, field.where)
+                value = field.comparable_value(item.data) if field.is_typed else scalar_at(item.data, field.where)
             match value:
                 case bool():
                     placed.append(((2, value), item))
@@ -363,9 +365,9 @@ async def test_the_index_arranges_as_the_store_does(
 ) -> None:
     collection, items = await shelve(backend, case[0])
     data = {item.id: item for item in items}
-    for where in [EVERYTHING, *case[1]]:
+    for where in [MATCH_ALL, *case[1]]:
         try:
-            asked = checked(
+            asked = validate_query(
                 Query(collection.name, where=where, order=tuple(order), limit=limit, count=True), collection
             )
         except UnknownField:
@@ -373,9 +375,9 @@ async def test_the_index_arranges_as_the_store_does(
         page = await backend.items.find(asked)
         for way, snapshot in segmented(items, collection).items():
             try:
-                found = snapshot.arranged(where, asked.order, limit)
+                found = snapshot.list_sorted(where, asked.order, limit)
             except NeedsStore:
                 continue
-            first = in_order((data[id] for run in found.runs for _, _, id in run), asked.order, collection)
+            first = sort_items((data[id] for run in found.runs for _, _, id in run), asked.order, collection)
             told = [item.id for item in first[:limit]], found.total
             assert told == ([item.id for item in page.items], page.total), f"{way}: {asked} on {case[0]}"

@@ -8,7 +8,7 @@ from tests.contract.shelf import fill, ids
 
 from portico.catalog import Collection, Field, FieldType
 from portico.errors import ConfigError, UnknownCollection, UnknownField
-from portico.query import EVERYTHING, Aggregate, Aggregation, Order, Query
+from portico.query import MATCH_ALL, Aggregate, Aggregation, Order, Query
 from portico.store import Store
 from portico.store.records import Put
 
@@ -246,8 +246,8 @@ async def test_an_unknown_collection_is_refused_by_every_method(store: Store) ->
         store.items.get("nope", "a"),
         store.items.get_many("nope", ["a"]),
         store.items.find(Query("nope")),
-        store.items.count("nope", EVERYTHING),
-        store.items.list_ids("nope", EVERYTHING),
+        store.items.count("nope", MATCH_ALL),
+        store.items.list_ids("nope", MATCH_ALL),
         store.items.write("nope", [Put("a", {})]),
         store.vectors.list_missing("nope", "m", 1),
         store.vectors.put("nope", "m", []),

@@ -7,7 +7,7 @@ from tests.contract.shelf import fill, ids
 
 from portico.catalog import Collection, Field, FieldType
 from portico.errors import BadRequest, InvalidQuery, UnknownField
-from portico.query import EVERYTHING, And, Condition, Not, Or, Order, Query, condition, parse_filter
+from portico.query import MATCH_ALL, And, Condition, Not, Or, Order, Query, condition, parse_filter
 from portico.store import Store
 from portico.store.records import Put
 
@@ -380,7 +380,7 @@ async def test_an_optimised_collection_answers_the_same(store: Store) -> None:
     queries = [
         And((condition("n", "gte", 7), condition("s", "eq", "t1"))),
         Not(condition("n", "eq", 3)),
-        EVERYTHING,
+        MATCH_ALL,
     ]
     before = [await store.items.list_ids("things", where) for where in queries]
 

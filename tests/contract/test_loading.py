@@ -5,7 +5,7 @@ from tests.contract.shelf import fill, ids
 
 from portico.catalog import Collection
 from portico.errors import ConfigError, InvalidParams, SiteError
-from portico.query import EVERYTHING
+from portico.query import MATCH_ALL
 from portico.store import Store
 from portico.store.records import LoadResult, Put
 
@@ -80,7 +80,7 @@ async def test_many_vanished_items_are_all_forgotten(store: Store) -> None:
     await load(store, "file:a", [Put(f"i{n}", {"n": n}) for n in range(1300)])
 
     assert (await load(store, "file:a", puts(i5=5)))[1] == 1299
-    assert await store.items.count("things", EVERYTHING) == 1
+    assert await store.items.count("things", MATCH_ALL) == 1
 
 
 async def test_a_load_may_spread_over_collections(store: Store) -> None:

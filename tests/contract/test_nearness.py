@@ -9,7 +9,7 @@ from tests.contract.shelf import fill
 
 from portico.catalog import Collection, Field, FieldType
 from portico.errors import InvalidQuery, SiteError, UnknownField
-from portico.query import Condition, Near, Query
+from portico.query import Condition, NearVector, Query
 from portico.store import Store
 from portico.store.records import Merge, Put, Remove
 
@@ -31,7 +31,7 @@ SHELF: dict[str, dict[str, Any]] = {
 }
 
 
-async def nearest(store: Store, near: Near, **more: Any) -> list[tuple[str, float]]:
+async def nearest(store: Store, near: NearVector, **more: Any) -> list[tuple[str, float]]:
     page = await store.items.find(Query("things", near=near, **more))
     return [(item.id, round(score, 4)) for item, score in zip(page.items, page.scores, strict=True)]
 
@@ -47,7 +47,7 @@ async def nearest(store: Store, near: Near, **more: Any) -> list[tuple[str, floa
 async def test_the_nearest_come_first_by_each_measure(store: Store, metric: Any, found: list[Any]) -> None:
     await fill(store, SHELF)
 
-    assert await nearest(store, Near(tuple(vector(2.0)), "v", metric=metric)) == found
+    assert await nearest(store, NearVector(tuple(vector(2.0)), "v", metric=metric)) == found
 
 
 @pytest.mark.parametrize(
@@ -63,14 +63,14 @@ async def test_a_threshold_leaves_out_what_is_further(
 ) -> None:
     await fill(store, SHELF)
 
-    near = Near(tuple(vector(2.0)), "v", threshold=threshold, metric=metric)
+    near = NearVector(tuple(vector(2.0)), "v", threshold=threshold, metric=metric)
 
     assert [id for id, _ in await nearest(store, near)] == found
 
 
 async def test_top_and_a_filter_narrow_the_answer(store: Store) -> None:
     await fill(store, SHELF)
-    near = Near(tuple(vector(2.0)), "v", top=2)
+    near = NearVector(tuple(vector(2.0)), "v", top=2)
 
     assert [id for id, _ in await nearest(store, near)] == ["east", "far-east"]
     assert [id for id, _ in await nearest(store, near, where=Condition("n", "gt", 1))] == ["far-east", "north"]
@@ -80,13 +80,19 @@ async def test_a_vector_of_another_length_is_refused(store: Store) -> None:
     await fill(store, SHELF)
 
     with pytest.raises(InvalidQuery, match="3 numbers; the stored ones have 16"):
-        await store.items.find(Query("things", near=Near((1.0, 0.0, 0.0), "v")))
+        await store.items.find(Query("things", near=NearVector((1.0, 0.0, 0.0), "v")))
 
 
 @pytest.mark.parametrize(
-    "near", [Near((), "v"), Near((float("nan"),) * 16, "v"), Near((1.0,), "v", top=0), Near((1.0,), "v", top=1001)]
+    "near",
+    [
+        NearVector((), "v"),
+        NearVector((float("nan"),) * 16, "v"),
+        NearVector((1.0,), "v", top=0),
+        NearVector((1.0,), "v", top=1001),
+    ],
 )
-async def test_a_vector_that_is_none_is_refused(store: Store, near: Near) -> None:
+async def test_a_vector_that_is_none_is_refused(store: Store, near: NearVector) -> None:
     await fill(store, SHELF)
 
     with pytest.raises(InvalidQuery):
@@ -97,7 +103,7 @@ async def test_a_field_that_does_not_exist_has_no_neighbours_but_an_error(store:
     await fill(store, SHELF)
 
     with pytest.raises(UnknownField):
-        await store.items.find(Query("things", near=Near((1.0,), "nope")))
+        await store.items.find(Query("things", near=NearVector((1.0,), "nope")))
 
 
 async def test_a_changed_vector_counts_and_a_removed_one_does_not(store: Store) -> None:
@@ -107,7 +113,7 @@ async def test_a_changed_vector_counts_and_a_removed_one_does_not(store: Store) 
         "things", [Merge("west", {"v": vector(3.0)}), Merge("east", {"v": None}), Remove("far-east")]
     )
 
-    assert await nearest(store, Near(tuple(vector(2.0)), "v")) == [("west", 1.0), ("north", 0.0)]
+    assert await nearest(store, NearVector(tuple(vector(2.0)), "v")) == [("west", 1.0), ("north", 0.0)]
 
 
 async def test_a_declared_vector_may_lie_deeper_in_the_data(store: Store) -> None:
@@ -116,7 +122,7 @@ async def test_a_declared_vector_may_lie_deeper_in_the_data(store: Store) -> Non
     )
     await fill(store, {"a": {"meta": {"embedding": [1.0, 0.0]}}, "b": {"meta": {"embedding": [0.0, 1.0]}}})
 
-    assert await nearest(store, Near((1.0, 0.0), "v")) == [("a", 1.0), ("b", 0.0)]
+    assert await nearest(store, NearVector((1.0, 0.0), "v")) == [("a", 1.0), ("b", 0.0)]
 
 
 async def test_a_vector_declared_after_the_data_came_is_found(store: Store) -> None:
@@ -124,7 +130,7 @@ async def test_a_vector_declared_after_the_data_came_is_found(store: Store) -> N
 
     await store.collections.declare(Collection("things", {"v": Field("v", FieldType.VECTOR, declared=True)}))
 
-    assert await nearest(store, Near((1.0, 0.0), "v")) == [("a", 1.0), ("b", 0.0)]
+    assert await nearest(store, NearVector((1.0, 0.0), "v")) == [("a", 1.0), ("b", 0.0)]
 
 
 @pytest.mark.parametrize("value", [["x", "y"], [[1.0], [2.0]], [1e300, 1.0], [None, 1.0], [], "text"], ids=str)
@@ -135,12 +141,12 @@ async def test_what_is_declared_a_vector_but_is_none_is_absent_or_refused(backen
     with contextlib.suppress(SiteError):
         await fill(backend, {"bad": {"v": value}})
 
-    assert await nearest(backend, Near((1.0, 0.0), "v")) == [("good", 1.0)]
+    assert await nearest(backend, NearVector((1.0, 0.0), "v")) == [("good", 1.0)]
 
 
 async def test_a_page_of_neighbours_says_when_more_follow(store: Store) -> None:
     await fill(store, SHELF)
-    query = Query("things", near=Near(tuple(vector(2.0)), "v", top=4), limit=2)
+    query = Query("things", near=NearVector(tuple(vector(2.0)), "v", top=4), limit=2)
 
     page = await store.items.find(query)
 
@@ -228,7 +234,7 @@ async def test_items_are_found_by_the_vector_made_of_their_text(store: Store) ->
     await fill(store, {"a": {"n": 1}, "b": {"n": 2}})
     await embedded(store, "m", {"a": (1.0, 0.0), "b": (0.0, 1.0)})
 
-    assert await nearest(store, Near((0.0, 2.0))) == [("b", 1.0), ("a", 0.0)]
+    assert await nearest(store, NearVector((0.0, 2.0))) == [("b", 1.0), ("a", 0.0)]
 
 
 @pytest.mark.parametrize("metric", ["cosine", "dot_product", "euclidean"])
@@ -238,6 +244,6 @@ async def test_of_more_that_are_equally_near_than_wanted_the_first_ids_are_found
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     await fill(backend, {f"i{n:03}": {"v": row.tolist()} for n, row in enumerate(rows)})
 
-    page = await backend.items.find(Query("things", near=Near((0.0,) * 16, "v", top=5, metric=metric)))
+    page = await backend.items.find(Query("things", near=NearVector((0.0,) * 16, "v", top=5, metric=metric)))
 
     assert [item.id for item in page.items] == [f"i{n:03}" for n in range(5)]

@@ -17,23 +17,23 @@ from portico.catalog import ID, Collection, Field, FieldType, segments
 from portico.errors import SiteError
 from portico.items import Item
 from portico.query import (
-    EVERYTHING,
+    MATCH_ALL,
     OPERATORS,
     Aggregate,
     Aggregation,
     And,
     Condition,
     Filter,
-    Near,
+    NearVector,
     Not,
     Or,
     Order,
     Page,
     Query,
     condition,
-    reached,
+    values_at,
 )
-from portico.search.finder import Finder, Wish
+from portico.search.finder import Finder, SearchTarget
 from portico.search.index.memory import MemoryIndex
 from portico.store import Store, open_store
 from portico.store.records import Merge, Put, Remove, Write
@@ -200,7 +200,7 @@ class Maker:
         if path == ID or self.often(0.15):
             return self.one(self.scalar(), self.source.choice(items).id)
         data = self.source.choice(items).data
-        there = [each for value in reached(data, segments(collection.field(path).where)) for each in scalars(value)]
+        there = [each for value in values_at(data, segments(collection.field(path).where)) for each in scalars(value)]
         return self.source.choice(there) if there else self.scalar()
 
     def filter(self, collection: Collection, items: Sequence[Item], depth: int = 0) -> Filter:
@@ -215,7 +215,7 @@ class Maker:
     def page(self, collection: Collection, items: Sequence[Item]) -> Query:
         return Query(
             collection.name,
-            where=EVERYTHING if self.often(0.15) else self.filter(collection, items),
+            where=MATCH_ALL if self.often(0.15) else self.filter(collection, items),
             order=self.order(collection),
             fields=tuple({self.path(collection) for _ in range(self.source.randrange(4))}) if self.often(0.3) else (),
             limit=self.one(1, 3, 7, 20, 1000) if self.often(0.4) else 50,
@@ -226,14 +226,14 @@ class Maker:
         field = "v" if "v" in collection.fields and self.often(0.6) else ""
         size = (16 if self.often(0.85) else 24) if field else ToyModel.dimensions
         vector = [0.0] * size if self.often(0.05) else [round(self.source.gauss(0, 1), 3) for _ in range(size)]
-        near = Near(
+        near = NearVector(
             tuple(vector),
             field,
             top=self.one(1, 5, 20, 1000),
             threshold=round(self.source.uniform(-0.5, 0.6), 2) if self.often(0.3) else None,
             metric=self.one("cosine", "euclidean", "dot_product"),
         )
-        where = EVERYTHING if self.often(0.3) else self.filter(collection, items)
+        where = MATCH_ALL if self.often(0.3) else self.filter(collection, items)
         return Query(collection.name, near=near, where=where, limit=self.one(3, 10, 100))
 
     def aggregate(self, collection: Collection, items: Sequence[Item]) -> Query:
@@ -245,12 +245,12 @@ class Maker:
             operations.append(Aggregation(function, f"{function}_of_it", of))
         keys = tuple(dict.fromkeys(self.path(collection) for _ in range(self.source.randrange(3))))
         names = [*keys, *(each.alias for each in operations)]
-        having = EVERYTHING
+        having = MATCH_ALL
         if self.often(0.4):
             having = Condition(self.source.choice(names), self.one("gt", "ne", "lte", "eq"), self.scalar())
         return Query(
             collection.name,
-            where=EVERYTHING if self.often(0.4) else self.filter(collection, items),
+            where=MATCH_ALL if self.often(0.4) else self.filter(collection, items),
             aggregate=Aggregate(tuple(operations), keys, having),
             order=tuple(Order(name, self.often(0.5)) for name in self.source.sample(names, self.source.randrange(3))),
             limit=self.one(2, 10, 1000),
@@ -260,7 +260,7 @@ class Maker:
         return Query(
             collection.name,
             text=self.source.choice(TEXTS),
-            where=EVERYTHING if self.often(0.3) else self.filter(collection, items),
+            where=MATCH_ALL if self.often(0.3) else self.filter(collection, items),
             order=self.order(collection) if self.often(0.2) else (),
             limit=self.one(2, 5, 20, 100),
             count=self.often(0.5),
@@ -514,7 +514,9 @@ async def test_both_find_the_same_by_words_and_meaning(both: Both) -> None:
 async def test_both_rank_all_collections_the_same(both: Both) -> None:
     for text in TEXTS:
         here, there = [
-            await side.finder.find_across([Wish(name, Condition("flag", "eq", True)) for name in DECLARED], text, 25)
+            await side.finder.find_across(
+                [SearchTarget(name, Condition("flag", "eq", True)) for name in DECLARED], text, 25
+            )
             for side in both.sides
         ]
         assert here[1] == there[1]

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from portico.config import Config, SourceSettings
-from portico.sources.ingest import Report, ingest, load_source, load_sources
+from portico.sources.ingest import LoadReport, ingest, load_source, load_sources
 from portico.sources.registry import Source, SourceOptions, open_source
 from portico.store import Store
-from portico.telemetry import nowhere
+from portico.telemetry import discard
 
 
 @pytest.fixture
@@ -40,8 +40,8 @@ BOOKS, MAPS = {"table": "books", "collection": "books"}, {"table": "maps", "coll
 SHELVED_BOOKS, SHELVED_MAPS = {**BOOKS, "collection": "shelf"}, {**MAPS, "collection": "shelf"}
 
 
-async def load(store: Store, config: Config) -> list[Report]:
-    return await load_sources(config, store, nowhere)
+async def load(store: Store, config: Config) -> list[LoadReport]:
+    return await load_sources(config, store, discard)
 
 
 async def ids(store: Store) -> dict[str, list[str]]:
@@ -148,7 +148,7 @@ async def test_an_upgrade_neither_loses_nor_doubles_items_of_sources_that_shared
     version = (await store.items.get(collection, kept)).version
     config = site(shop, *sources)
 
-    await load_source(config.source[0], config, store, nowhere, lambda _: None)
+    await load_source(config.source[0], config, store, discard, lambda _: None)
     assert (await store.items.get(collection, kept)).version == version  # whichever source comes first
     await load(store, config)
 

@@ -9,7 +9,7 @@ from tests.contract.shelf import fill, ids
 from portico.catalog import Collection
 from portico.errors import AlreadyExists, InvalidParams, SiteError, UnknownItem, VersionMismatch
 from portico.items import Item
-from portico.query import EVERYTHING, condition
+from portico.query import MATCH_ALL, condition
 from portico.store import Store
 from portico.store.records import CommitResult, Merge, Put, Remove, Settlement, Write
 
@@ -64,7 +64,7 @@ async def test_a_removal_carries_the_item_as_it_last_was(store: Store) -> None:
 
     assert (removed.kind, removed.item) == ("delete", created.item)
     assert await store.items.get("things", "a") is None
-    assert await store.items.count("things", EVERYTHING) == 0
+    assert await store.items.count("things", MATCH_ALL) == 0
 
 
 @pytest.mark.parametrize("write", [Merge("a", {"n": 1}), Remove("a")])

@@ -15,18 +15,18 @@ from rs_bpe.bpe import openai
 from tests.conformance.requirements import requirement
 
 import portico.demo
-from portico.cli import demo_config
+from portico.cli.sites import demo_config
 from portico.config import Config, StoreSettings
 from portico.demo.shopping import shopping_list
 from portico.errors import Conflict, InvalidParams, UnknownItem
-from portico.protocols.mcp.server import made
+from portico.protocols.mcp.server import make_server
 from portico.query import Order, Query, parse_filter
 from portico.requests import Call, Task
 from portico.server.assembly import Parts, opened_site
 from portico.sources.ingest import load_sources
 from portico.store import open_store
 from portico.store.records import Merge, Put
-from portico.telemetry import nowhere
+from portico.telemetry import discard
 
 DEMO = Path(portico.demo.__file__).parent
 COLLECTIONS = {
@@ -52,7 +52,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
 async def items(config: Config) -> dict[str, dict[str, dict[str, Any]]]:
     """Everything there is, by collection and id."""
     store = await open_store(config.store_url)
-    await load_sources(config, store, nowhere)
+    await load_sources(config, store, discard)
     found = {
         name: {item.id: dict(item.data) async for items in store.items.scan(name) for item in items}
         for name in COLLECTIONS
@@ -70,7 +70,7 @@ async def town(config: Config, items: dict) -> AsyncIterator[Parts]:
 @pytest.fixture
 def visitor(town: Parts):
     """Call an operation as somebody without a key; a task is waited for."""
-    nobody = town.site.identity.nobody("10.1.1.1")
+    nobody = town.site.access.anonymous_caller("10.1.1.1")
 
     async def call(operation: str, **params: Any) -> Any:
         outcome = await town.site.call(Call(operation, params), nobody)
@@ -315,7 +315,7 @@ async def test_a_day_is_planned_around_interests(visitor, items: dict) -> None:
 
 async def test_the_query_of_the_readme_finds_cheap_products(town: Parts) -> None:
     query = Query("products", where=parse_filter({"price": {"$lt": 20}}), order=(Order("price"),), limit=5)
-    page = await town.site.query(query, town.site.identity.nobody())
+    page = await town.site.query(query, town.site.access.anonymous_caller())
 
     prices = [item.data["price"] for item in page.items]
     assert len(prices) == 5
@@ -325,7 +325,7 @@ async def test_the_query_of_the_readme_finds_cheap_products(town: Parts) -> None
 
 @requirement("mcp:tools:cost")
 async def test_its_tools_cost_a_model_few_tokens(town: Parts) -> None:
-    server = made(town.site, town.config, nowhere, town.site.identity.nobody())
+    server = make_server(town.site, town.config, discard, town.site.access.anonymous_caller())
     async with Client(server, cache=None) as client:
         result = await client.list_tools()
 

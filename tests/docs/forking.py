@@ -23,12 +23,12 @@ from typing import NoReturn
 
 LOADED = (
     "portico.cli",
-    "portico.cli.check",
-    "portico.cli.ask",
+    "portico.cli.site_check",
+    "portico.cli.conversation",
     "portico.store.copying",
     "portico.server.http",
     "portico.sources.ingest",
-    "portico.cli.query",
+    "portico.cli.query_nwp",
     "portico.sources.sql",
     "portico.store.postgres",
     "portico.store.sqlite",

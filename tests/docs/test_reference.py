@@ -1,5 +1,6 @@
 """The reference pages are complete and true: nothing that exists is left out, nothing that is gone is kept."""
 
+import ast
 import dataclasses
 import inspect
 import json
@@ -16,16 +17,18 @@ import typer.main
 import portico
 from portico import errors
 from portico.catalog import Operation
-from portico.cli import EXIT_CODES, app, demo_config, exit_code
-from portico.config import StoreSettings, settings
+from portico.cli import EXIT_CODES, app, exit_code
+from portico.cli.sites import demo_config
+from portico.config import StoreSettings
 from portico.errors import SiteError
 from portico.models import service
+from portico.protocols import settings
 from portico.query import FUNCTIONS, OPERATORS
 from portico.server.assembly import opened_store_only
 from portico.sources.registry import FORMATS
 from portico.store import health
 from portico.store.postgres import faults
-from portico.telemetry import Observation
+from portico.telemetry import EVENT_NAMES, TelemetryEvent
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -67,9 +70,16 @@ def read(page: str) -> str:
 
 
 def test_every_setting_is_documented_with_its_default() -> None:
-    said = {code(row[0])[0]: row[2] for row in named(read("reference/settings.md")) if len(row) == 4}
+    said = {code(row[0])[0]: row[2] for row in named(setting_tables()) if len(row) == 4}
 
     assert said == {name: shown_default(default, said.get(name, "")) for name, default in settings().items()}
+
+
+def setting_tables() -> str:
+    """The page of settings, and the sections of protocols that document theirs on their own page."""
+    pages = (read(f"reference/{page.name}") for page in sorted((DOCS / "reference").glob("*.md")))
+    own = [sections(page)["Settings"] for page in pages if "Settings" in sections(page)]
+    return "\n".join([read("reference/settings.md"), *own])
 
 
 def shown_default(default: Any, said: str) -> str:
@@ -130,7 +140,8 @@ def test_every_event_of_the_log_is_documented_with_its_fields() -> None:
     table = sections(read("how-to/operate.md"))["Log"]
     documented = {code(row[0])[0]: set(code(row[1])) for row in named(table)}
 
-    assert documented == {kind.__name__: set(_logged_fields(kind)) for kind in get_args(Observation)}
+    assert documented == {name: set(_logged_fields(kind)) for kind, name in EVENT_NAMES.items()}
+    assert set(EVENT_NAMES) == set(get_args(TelemetryEvent))
 
 
 def _logged_fields(kind: type[Any]) -> list[str]:
@@ -160,7 +171,7 @@ def test_every_operator_is_documented_as_it_is_said() -> None:
     table = {code(row[0])[0]: row[1] for row in named(read("reference/operators.md").split("## Form")[0])}
     joining = {name: table.pop(name, "") for name in ("$and", "$or", "$not")}
 
-    assert table == {f"${name}": each.says for name, each in OPERATORS.items()}
+    assert table == {f"${name}": operator.label for name, operator in OPERATORS.items()}
     assert all(joining.values())
 
 
@@ -195,23 +206,52 @@ async def demo_operations(folder: Path) -> dict[str, Operation]:
         return dict(parts.site.catalog.operations)
 
 
-# The code map
+# The architecture
 
 
-def modules() -> set[str]:
-    """Every module as the code map names it: a package by its folder."""
-    found = {path.relative_to(SOURCE) for path in SOURCE.rglob("*.py")}
-    return {
-        f"{path.parent.as_posix()}/" if path.name == "__init__.py" and path.parent.parts else path.as_posix()
-        for path in found
+def test_every_entry_of_the_package_is_on_the_map() -> None:
+    entries = {
+        path.name if path.is_file() else f"{path.name}/" for path in SOURCE.iterdir() if path.name[0] not in "_."
     }
+    layout = sections(read("architecture.md"))["Layout"]
+
+    assert {name for row in named(layout) for name in code(row[0])} == entries - {"py.typed"}
 
 
-def test_every_module_is_on_the_code_map() -> None:
-    code_map = sections(read("architecture.md"))["Code map"]
-    said = {name for name in code(code_map) if name.endswith((".py", "/"))}
+def test_every_module_says_what_it_is() -> None:
+    silent = [path for path in SOURCE.rglob("*.py") if not ast.get_docstring(ast.parse(path.read_text("utf-8")))]
 
-    assert said == modules()
+    assert silent == []
+
+
+def test_the_architecture_can_be_read_in_five_minutes() -> None:
+    assert len(read("architecture.md").split()) < 5 * 260
+
+
+ADDITIONS = [row for row in rows(sections(read("architecture.md"))["Where would I add …"]) if "`" in row[1]]
+
+
+@pytest.mark.parametrize("row", ADDITIONS, ids=lambda row: row[0])
+def test_the_files_to_touch_are_those_that_know_the_example(row: list[str]) -> None:
+    files, [example] = code(row[1]), code(row[2])
+    listed = {name for name in files if name.endswith((".py", ".md", "/")) and "NAME" not in name}
+
+    assert [name for name in listed if not ((SOURCE / name).exists() or (ROOT / name).exists())] == []
+    if example.endswith((".py", "/")) and example != "demo/operations.py":
+        folders = tuple(name for name in listed if name.endswith("/"))
+        assert {name for name in importers(example) if not name.startswith(folders)} <= listed
+
+
+def importers(example: str) -> set[str]:
+    """The modules outside its own folder that import an example, or name it for a later import."""
+    name = "portico." + example.removesuffix("/").removesuffix(".py").replace("/", ".")
+    reference = re.compile(rf"\b{re.escape(name)}\b")
+    return {
+        path
+        for module in SOURCE.rglob("*.py")
+        if not (path := module.relative_to(SOURCE).as_posix()).startswith(example)
+        and reference.search(module.read_text("utf-8"))
+    }
 
 
 def test_the_layers_are_drawn_as_they_are_checked() -> None:

@@ -14,9 +14,9 @@ from tests import databases
 from tests.faults.proxy import Fate, Proxy
 
 from portico.access.identity import local_operator
-from portico.config import parse_config
 from portico.errors import OutcomeUnknown, Unavailable
-from portico.query import EVERYTHING
+from portico.protocols import parse_config
+from portico.query import MATCH_ALL
 from portico.requests import Call, Outcome
 from portico.server.assembly import Parts, opened_site
 from portico.store.postgres import engine
@@ -54,7 +54,7 @@ class Shop:
         return outcome
 
     async def written(self) -> list[int]:
-        return [await self.parts.store.items.count(name, EVERYTHING) for name in ("orders", "stock")]
+        return [await self.parts.store.items.count(name, MATCH_ALL) for name in ("orders", "stock")]
 
 
 @asynccontextmanager

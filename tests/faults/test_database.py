@@ -19,8 +19,9 @@ from tests.ports import free_port
 
 from portico.access.identity import local_operator
 from portico.catalog import Collection
-from portico.config import Config, parse_config
+from portico.config import Config
 from portico.errors import SiteError, TimedOut, Unavailable
+from portico.protocols import parse_config
 from portico.query import Condition, Query
 from portico.requests import Call, Task, Watch
 from portico.server.assembly import Parts, opened_site

@@ -16,17 +16,17 @@ import psycopg
 import pytest
 
 from portico.access.identity import local_operator
-from portico.config import parse_config
 from portico.errors import SiteError
+from portico.protocols import parse_config
 from portico.query import Order, Query
 from portico.requests import Watch
-from portico.search.index import memory
+from portico.search.index import embedding, feed
 from portico.server.assembly import Parts, opened_site
 from portico.server.http import application
 from portico.store import health, open_store
 from portico.store.health import StoreFault, UnreadableRow
 from portico.store.records import Put
-from portico.telemetry import Broke, Observation, Recovered
+from portico.telemetry import FaultResolved, TelemetryEvent, UnexpectedError
 
 OPERATOR = local_operator()
 ENOUGH = 40.0  # seconds in which anything that comes to an end has done so
@@ -35,24 +35,25 @@ ENOUGH = 40.0  # seconds in which anything that comes to an end has done so
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "PROBE_SECONDS", 0.05)
-    monkeypatch.setattr(memory, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(feed, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(embedding, "RETRY_SECONDS", 0.05)
 
 
 @dataclass
 class Site:
     parts: Parts
     web: httpx.AsyncClient
-    seen: list[Observation]
+    seen: list[TelemetryEvent]
 
     async def ready(self) -> tuple[int, str]:
         answer = await self.web.get("/readyz")
         return answer.status_code, answer.json().get("reason", "")
 
     def broken(self, where: str = "store") -> list[str]:
-        return [each.error for each in self.seen if isinstance(each, Broke) and each.where == where]
+        return [each.error for each in self.seen if isinstance(each, UnexpectedError) and each.where == where]
 
     def recovered(self) -> list[str]:
-        return [each.where for each in self.seen if isinstance(each, Recovered)]
+        return [each.where for each in self.seen if isinstance(each, FaultResolved)]
 
     async def write(self, id: str, name: str = "lentil soup") -> None:
         await self.parts.store.items.write("things", [Put(id, {"name": name})])
@@ -64,8 +65,8 @@ class Site:
 @asynccontextmanager
 async def opened(url: str) -> AsyncIterator[Site]:
     config = parse_config({"store": {"url": url}, "search": {"embedder": "none:"}, "collections": {"things": {}}})
-    seen: list[Observation] = []
-    async with opened_site(config, observe=seen.append) as parts:
+    seen: list[TelemetryEvent] = []
+    async with opened_site(config, record=seen.append) as parts:
         transport = httpx.ASGITransport(application(parts))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as web:
             yield Site(parts, web, seen)
@@ -153,7 +154,7 @@ async def test_a_full_disk_is_one_event_with_its_cause_until_there_is_room_again
         assert await site.found("lentil") == ["after", "before"]
 
     assert (status, "disk is full" in reason) == (503, True)
-    (event,) = [each for each in site.seen if isinstance(each, Broke)]
+    (event,) = [each for each in site.seen if isinstance(each, UnexpectedError)]
     assert (event.where, "disk is full" in event.error, "Error: " in event.error) == ("store", True, True)
     assert site.recovered() == ["store"]
 
@@ -196,7 +197,7 @@ async def test_a_damaged_page_is_one_event_and_readiness_says_so_until_it_is_men
         await until(lambda: site.parts.store.health.reason, "the reason")
         answers = [await site.ready() for _ in range(5)]
         await asyncio.sleep(0.3)  # the index has tried again and again
-        events = [each for each in site.seen if isinstance(each, Broke)]
+        events = [each for each in site.seen if isinstance(each, UnexpectedError)]
 
         overwrite(damaged, at, (damaged.parent / "whole.db").read_bytes()[at : at + size])
         await until(lambda: is_ready(site), "recovery")
@@ -320,11 +321,11 @@ async def test_the_index_and_watchers_go_on_behind_a_change_that_cannot_be_read(
         await until(lambda: is_ready(site), "readiness")
         await site.write("a")
         await until(lambda: site.parts.index.seq == 1, "the first change")
-        site.parts.index._seq, seq = 10**9, site.parts.index._seq  # it looks away for a moment
+        site.parts.index._follower.seq, seq = 10**9, site.parts.index._follower.seq  # it looks away for a moment
         await site.write("b")
         await site.write("c")
         await execute(url, damage)
-        site.parts.index._seq = seq
+        site.parts.index._follower.seq = seq
 
         await until(lambda: site.parts.index.seq == 3, "the last change")
         assert {"a", "c"} <= set(await site.found("lentil"))
@@ -333,7 +334,7 @@ async def test_the_index_and_watchers_go_on_behind_a_change_that_cannot_be_read(
             ids = [(await anext(watch)).item.id for _ in range(2)]
         assert await is_ready(site)
 
-    places = [each.where for each in site.seen if isinstance(each, Broke)]
+    places = [each.where for each in site.seen if isinstance(each, UnexpectedError)]
     assert ids == ["a", "c"]
     assert len(places) == 1
     assert places[0].startswith("Change 2 (")
@@ -361,7 +362,7 @@ async def test_an_item_that_cannot_be_read_is_left_out_of_search_recorded_once_a
         await site.write("d")
         assert await site.found("lentil") == ["a", "b", "c", "d"]
 
-    assert [each.where for each in site.seen if isinstance(each, Broke)] == ["The item 'b' of things"]
+    assert [each.where for each in site.seen if isinstance(each, UnexpectedError)] == ["The item 'b' of things"]
 
 
 @pytest.mark.parametrize("ids", ["a", "b", "d", "ab", "bc", "abc"])

@@ -19,17 +19,19 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, PromptsListChanged, ToolsListChanged
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
-from starlette.applications import Starlette
 from starlette.routing import Route
+from tests.edges import behind_edge
 
-from portico.config import parse_config
 from portico.errors import Conflict
 from portico.operations import Context as Work
 from portico.operations import operation
+from portico.protocols import parse_config
+from portico.protocols.edge import Edge, sdk_policy
 from portico.protocols.http import CALLER
-from portico.protocols.mcp.routes import PATH, door
-from portico.protocols.mcp.server import made
-from portico.protocols.mcp.transport import opened
+from portico.protocols.mcp.errors import refusal
+from portico.protocols.mcp.routes import PATH, build_checked_app
+from portico.protocols.mcp.server import make_server
+from portico.protocols.mcp.transport import open_transport
 from portico.requests import Caller
 from portico.server.assembly import Parts, opened_site
 from portico.server.http import server_settings
@@ -311,12 +313,12 @@ class Stateful:
         return asking(self._sealed(context, number + 1), **STEPS[number])
 
     def _sealed(self, context: Context, number: int) -> str:
-        return self.site.seal({"number": number}, caller_of(context), 60)
+        return self.site.tokens.seal({"number": number}, caller_of(context), 60)
 
     def _opened(self, context: Context, called: Called) -> int | None:
         if called.request_state is None:
             return None
-        said = self.site.unseal(called.request_state, caller_of(context))
+        said = self.site.tokens.unseal(called.request_state, caller_of(context))
         if said is None:
             raise MCPError(types.INVALID_PARAMS, "This state is not the one that was given")
         return said["number"]
@@ -503,18 +505,20 @@ class Fixtures:
 
 
 @asynccontextmanager
-async def served(parts: Parts) -> AsyncGenerator[Starlette]:
-    server = made(parts.site, parts.config, parts.observe)
+async def served(parts: Parts) -> AsyncGenerator[Edge]:
+    server = make_server(parts.site, parts.config, parts.record)
     Fixtures(server, parts.site)
-    async with opened(server, parts.config) as inside:
-        yield Starlette(routes=[Route(PATH, door(parts.site, parts.config, inside))])
+    async with open_transport(server, parts.config) as inside:
+        routes = [Route(PATH, build_checked_app(parts.site, parts.config, inside))]
+        yield behind_edge(parts.site, routes, sdk_policy(parts.config), lambda _, error: refusal(error))
 
 
 async def main(port: int) -> None:
     # The suite looks at logging and sampling, which the newest revision is giving up.
     warnings.simplefilter("ignore", MCPDeprecationWarning)
     async with opened_site(parse_config(SITE)) as parts, served(parts) as app:
-        settings = server_settings(parts, cast("Any", app))
+        settings = server_settings(parts)
+        settings.app = app
         settings.port = port
         await uvicorn.Server(settings).serve()
 

@@ -18,7 +18,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from tests.protocols.a2a.conftest import hearing
 from tests.protocols.conftest import key_of, serving
 
-from portico.cli import demo_config
+from portico.cli.sites import demo_config
 from portico.config import Search, StoreSettings
 from portico.server.assembly import Parts
 

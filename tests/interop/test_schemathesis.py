@@ -12,11 +12,12 @@ from tests.protocols.conftest import listening
 
 from portico.access.identity import make_key
 from portico.catalog import Danger
-from portico.cli import demo_config
-from portico.config import A2a, Search, StoreSettings
+from portico.cli.sites import demo_config
+from portico.config import Search, StoreSettings
+from portico.protocols.a2a.settings import A2aSettings
 from portico.server.assembly import Parts, opened_site
 from portico.sources.ingest import load_sources
-from portico.telemetry import nowhere
+from portico.telemetry import discard
 
 EXAMPLES = 4  # of each method of each path
 CHECKS = ("not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance")
@@ -41,10 +42,9 @@ async def opened_town() -> AsyncIterator[Parts]:
         store=StoreSettings(url="sqlite:///:memory:"),
         search=Search(embedder="none:"),
         limits=msgspec.structs.replace(plain.limits, **rates),
-        a2a=A2a(push=False),
-    )
+    ).with_section(A2aSettings(push=False))
     async with opened_site(config) as parts:
-        await load_sources(config, parts.store, nowhere)
+        await load_sources(config, parts.store, discard)
         await parts.index.sync(await parts.store.changes.head())
         yield parts
 

@@ -169,7 +169,7 @@ def test_a_failure_that_may_pass_is_tried_again(service: Service, status: int) -
 def test_patience_ends(service: Service) -> None:
     service.script = [(503, {"Retry-After": "later"}, b"")] * 2
 
-    with pytest.raises(Unavailable, match="answers with status 503") as failure:
+    with pytest.raises(Unavailable, match="returned status 503") as failure:
         service.open().embed_query("soup")
 
     assert failure.value.details == {"tries": 2}
@@ -184,7 +184,7 @@ def test_a_refusal_is_not_tried_again_and_keeps_its_words_to_itself(
 ) -> None:
     service.script = [(status, {"Location": "/elsewhere"}, b'{"error": "Incorrect API key: k-1"}')]
 
-    with pytest.raises(Unavailable, match=f"refuses with status {status}") as failure:
+    with pytest.raises(Unavailable, match=f"refused the request with status {status}") as failure:
         service.open().embed(["a"])
 
     assert (hint is None and failure.value.hint is None) or (hint or "") in (failure.value.hint or "")
@@ -195,18 +195,18 @@ def test_a_refusal_is_not_tried_again_and_keeps_its_words_to_itself(
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        ((200, {}, b"<html>It works!</html>"), "does not answer with a list of vectors"),
-        ((200, {}, b'{"data": "none"}'), "does not answer with a list of vectors"),
+        ((200, {}, b"<html>It works!</html>"), "did not send a list of vectors"),
+        ((200, {}, b'{"data": "none"}'), "did not send a list of vectors"),
         (
             (200, {}, b'{"data": [{"index": 0, "embedding": [NaN, 1]}]}'),
-            "does not answer with a list of vectors",
+            "did not send a list of vectors",
         ),
         (rows([]), "one vector for each of 1 texts"),
         (rows([{"index": 1, "embedding": [1, 2]}]), "one vector for each of 1 texts"),
         (rows([{"index": 0, "embedding": [1, 2]}] * 2), "one vector for each of 1 texts"),
         (rows([{"index": 0, "embedding": [1, 2, 3]}]), r"3 dimensions instead of 2\. Correct dimensions="),
-        (rows([{"index": 0, "embedding": [0, 0]}]), "no direction"),
-        (rows([{"index": 0, "embedding": [1e300, 1e300]}]), "no direction"),
+        (rows([{"index": 0, "embedding": [0, 0]}]), "a vector of length zero or infinity"),
+        (rows([{"index": 0, "embedding": [1e300, 1e300]}]), "a vector of length zero or infinity"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -240,7 +240,7 @@ def test_a_service_that_trickles_is_left_after_the_timeout(service: Service) -> 
 def test_an_endless_answer_is_refused(service: Service) -> None:
     service.script = [(200, {}, b" " * (LARGEST_ANSWER + 1))]
 
-    with pytest.raises(Unavailable, match="more than can be a list of vectors"):
+    with pytest.raises(Unavailable, match=f"sent more than {LARGEST_ANSWER} bytes"):
         service.open().embed(["a"])
 
 

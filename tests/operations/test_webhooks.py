@@ -12,7 +12,7 @@ from tests.protocols.conftest import key_of
 from tests.site.conftest import config
 
 from portico.errors import BadRequest, TimedOut, Unavailable
-from portico.operations.webhooks import MAX_ASKED, THREADS, Callbacks
+from portico.operations.webhooks import MAX_ASKED, THREADS, WebhookClient
 from portico.server.assembly import opened_store_only
 from portico.server.http import application
 
@@ -54,19 +54,19 @@ async def receiver(status: str, heard: list[bytes], extra: str = "", body: str =
 )
 def test_what_cannot_be_called_back_is_refused(url: str) -> None:
     with pytest.raises(BadRequest):
-        Callbacks([]).check(url)
+        WebhookClient([]).check(url)
 
 
 def test_public_addresses_are_taken_and_what_the_operator_allows() -> None:
-    Callbacks([]).check("https://shop.example/told?of=it")
-    Callbacks(["127.0.0.1", "[::1]:8080", "hook.internal:80"]).check("http://127.0.0.1:9/")
-    Callbacks(["127.0.0.1", "[::1]:8080", "hook.internal:80"]).check("http://[::1]:8080/")
-    Callbacks(["127.0.0.1", "[::1]:8080", "hook.internal:80"]).check("http://hook.internal/")
+    WebhookClient([]).check("https://shop.example/told?of=it")
+    WebhookClient(["127.0.0.1", "[::1]:8080", "hook.internal:80"]).check("http://127.0.0.1:9/")
+    WebhookClient(["127.0.0.1", "[::1]:8080", "hook.internal:80"]).check("http://[::1]:8080/")
+    WebhookClient(["127.0.0.1", "[::1]:8080", "hook.internal:80"]).check("http://hook.internal/")
 
 
 async def test_a_message_arrives_as_it_was_given() -> None:
     heard: list[bytes] = []
-    callbacks = Callbacks(["127.0.0.1"])
+    callbacks = WebhookClient(["127.0.0.1"])
     async with receiver("204 No Content", heard) as url:
         status = await callbacks.send(url, b'{"a": 1}', {"Content-Type": "application/json", "X-Token": "t"})
 
@@ -80,13 +80,13 @@ async def test_a_message_arrives_as_it_was_given() -> None:
 async def test_a_redirect_is_not_followed() -> None:
     heard: list[bytes] = []
     async with receiver("307 Temporary Redirect", heard, "Location: http://127.0.0.1:1/\r\n") as url:
-        assert await Callbacks(["127.0.0.1"]).send(url, b"{}", {}) == 307
+        assert await WebhookClient(["127.0.0.1"]).send(url, b"{}", {}) == 307
 
     assert len(heard) == 1
 
 
 async def test_a_name_that_leads_inside_is_noticed_when_a_message_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    callbacks = Callbacks([])
+    callbacks = WebhookClient([])
     callbacks.check("https://inside.example/")
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(2, 1, 6, "", ("127.0.0.1", 443))])
 
@@ -99,28 +99,28 @@ async def test_a_name_that_leads_inside_is_noticed_when_a_message_is_sent(monkey
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST", "localhost.", "inn.localhost:8443"])
 def test_a_name_of_this_machine_is_refused_at_once_unless_it_is_allowed(host: str) -> None:
     with pytest.raises(BadRequest, match="not a public address"):
-        Callbacks([]).check(f"https://{host}/")
+        WebhookClient([]).check(f"https://{host}/")
 
-    Callbacks([host]).check(f"https://{host}/")
+    WebhookClient([host]).check(f"https://{host}/")
 
 
 async def test_whoever_does_not_listen_is_not_reached() -> None:
     with pytest.raises(Unavailable, match="The callback failed"):
-        await Callbacks(["127.0.0.1"]).send("http://127.0.0.1:1/", b"{}", {})
+        await WebhookClient(["127.0.0.1"]).send("http://127.0.0.1:1/", b"{}", {})
 
 
 async def test_after_the_end_nothing_is_sent() -> None:
-    callbacks = Callbacks(["127.0.0.1"])
+    callbacks = WebhookClient(["127.0.0.1"])
     callbacks.close()
 
-    with pytest.raises(Unavailable, match="The server stops"):
+    with pytest.raises(Unavailable, match="The server is stopping"):
         await callbacks.send("http://127.0.0.1:1/", b"{}", {})
 
 
 async def test_a_question_brings_the_status_and_the_body_of_its_answer() -> None:
     heard: list[bytes] = []
     async with receiver("422 No", heard, body="because") as url:
-        answer = await Callbacks(["127.0.0.1"]).ask(url, b"why", {"X-Id": "1"}, 100, 5)
+        answer = await WebhookClient(["127.0.0.1"]).ask(url, b"why", {"X-Id": "1"}, 100, 5)
 
     assert answer == (422, b"because")
     (request,) = heard
@@ -130,10 +130,10 @@ async def test_a_question_brings_the_status_and_the_body_of_its_answer() -> None
 
 async def test_questions_pass_the_same_guard_and_their_answers_are_bounded() -> None:
     with pytest.raises(BadRequest):
-        await Callbacks([]).ask("https://127.0.0.1/", b"", {}, 100, 5)
+        await WebhookClient([]).ask("https://127.0.0.1/", b"", {}, 100, 5)
     async with receiver("200 OK", [], body="too long") as url:
         with pytest.raises(Unavailable, match="larger than 7 bytes"):
-            await Callbacks(["127.0.0.1"]).ask(url, b"", {}, 7, 5)
+            await WebhookClient(["127.0.0.1"]).ask(url, b"", {}, 7, 5)
 
 
 async def test_nobody_waits_longer_for_an_answer_than_they_said_and_only_so_many_at_once() -> None:
@@ -144,7 +144,7 @@ async def test_nobody_waits_longer_for_an_answer_than_they_said_and_only_so_many
         writer.close()
 
     async with await asyncio.start_server(keep_waiting, "127.0.0.1", 0) as server:
-        url, callbacks = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", Callbacks(["127.0.0.1"])
+        url, callbacks = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", WebhookClient(["127.0.0.1"])
         many = [callbacks.ask(url, b"", {}, 100, 0.2) for _ in range(MAX_ASKED + 1)]
         async with asyncio.timeout(60):
             *waited, last = await asyncio.gather(*many, return_exceptions=True)
@@ -154,7 +154,7 @@ async def test_nobody_waits_longer_for_an_answer_than_they_said_and_only_so_many
     assert {type(each) for each in waited} == {TimedOut}
     assert str(last) == "64 questions are under way already"
     callbacks.close()
-    with pytest.raises(Unavailable, match="The server stops"):
+    with pytest.raises(Unavailable, match="The server is stopping"):
         await callbacks.ask(url, b"", {}, 100, 5)
 
 
@@ -169,14 +169,14 @@ async def test_questions_that_wait_for_others_are_not_asked_once_it_is_over() ->
         writer.close()
 
     async with await asyncio.start_server(keep_waiting, "127.0.0.1", 0) as server, asyncio.timeout(60):
-        url, callbacks = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", Callbacks(["127.0.0.1"])
+        url, callbacks = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", WebhookClient(["127.0.0.1"])
         asking = [asyncio.create_task(callbacks.ask(url, b"", {}, 100, 20)) for _ in range(THREADS + 2)]
         await all_asked.wait()
         callbacks.close()
         over.set()
         said = [str(each) for each in await asyncio.gather(*asking, return_exceptions=True)]
 
-    assert (asked[0], said[THREADS:]) == (THREADS, ["The server stops"] * 2)
+    assert (asked[0], said[THREADS:]) == (THREADS, ["The server is stopping"] * 2)
 
 
 async def test_a_site_that_stops_asks_nobody_any_more(tmp_path: Path) -> None:

@@ -37,9 +37,11 @@ def visitor(port: int, key: str, **headers: str) -> httpx.AsyncClient:
 def answered(body: Mapping[str, Any], status: int = 200) -> Heard:
     """An answer of NLWeb, or an event of one."""
     items = [*body.get("results", ()), *([body["item"]] if "item" in body else ())]
-    # What was done has no id.
+    # What was done has no id, and a text has no name either.
     return Heard(
-        tuple(item.get("@id") or item["name"] for item in items), body.get("error", {}).get("code", ""), status
+        tuple(item.get("@id") or item["name"] for item in items if item.keys() & {"@id", "name"}),
+        body.get("error", {}).get("code", ""),
+        status,
     )
 
 
@@ -161,6 +163,22 @@ async def over_operation(port: int, key: str = "") -> AsyncGenerator[Ask]:
 
 
 @asynccontextmanager
+async def over_aql(port: int, key: str = "") -> AsyncGenerator[Ask]:
+    async with connected(port, key=key) as client:
+
+        async def ask(question: str) -> tuple[Heard, str]:
+            wanted = {"operation": "ask", "params": {"text": question}}
+            result = await client.call_tool("mcp_aql_read", wanted)
+            body = result.structured_content or {}
+            if "error" in body:
+                return Heard(code=body["error"]["code"]), result.model_dump_json()
+            found = (event["item"]["id"] for event in body["data"]["events"] if event["event"] == "Found")
+            return Heard(tuple(found)), result.model_dump_json()
+
+        yield ask
+
+
+@asynccontextmanager
 async def over_nwp(port: int, key: str = "") -> AsyncGenerator[Ask]:
     async with visitor(port, key) as http:
 
@@ -210,6 +228,7 @@ NLWEB: Mapping[str, Face] = {
 }
 A2A: Mapping[str, Face] = {f"a2a {version}": partial(over_a2a, version) for version in MESSAGES}
 OPERATION: Mapping[str, Face] = {"operation": over_operation}
+AQL: Mapping[str, Face] = {"aql": over_aql}
 NWP: Mapping[str, Face] = {"nwp": over_nwp}
 CHAT: Mapping[str, Face] = {"chat": partial(over_chat, False), "chat stream": partial(over_chat, True)}
 

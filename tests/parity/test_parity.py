@@ -7,15 +7,15 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
-from tests.parity.protocols import A2A, CHAT, NAMED, NLWEB, NWP, OPERATION, Face, Heard, visitor
+from tests.parity.protocols import A2A, AQL, CHAT, NAMED, NLWEB, NWP, OPERATION, Face, Heard, visitor
 from tests.protocols.conftest import listening
 
 from portico import errors
 from portico.access.identity import local_operator, make_key
-from portico.ask.events import Event, Failed, Understood
+from portico.ask.events import ErrorEvent, Event, InterpretationEvent
 from portico.catalog import Danger
-from portico.config import parse_config
 from portico.errors import SiteError
+from portico.protocols import parse_config
 from portico.requests import Ask, Call, Caller, Outcome, Task
 from portico.server.assembly import Parts, opened_site
 from portico.server.http import application
@@ -83,8 +83,8 @@ class Troubled:
     async def _failing(self, ask: Ask, trouble: Exception) -> AsyncIterator[Event]:
         if not (self.is_late and isinstance(trouble, SiteError)):
             raise trouble
-        yield Understood(ask.text, ())
-        yield Failed(trouble)
+        yield InterpretationEvent(ask.text, ())
+        yield ErrorEvent(trouble)
 
     async def call(self, call: Call, caller: Caller) -> Outcome | Task:
         if self.trouble:
@@ -155,6 +155,29 @@ async def test_the_questions_tell_the_items_apart(house: House) -> None:
 
     assert {question: len(ids) for question, ids in found.items()} == QUESTIONS
     assert len(set(found.values())) == len(QUESTIONS)
+
+
+SMALL_TALK = {
+    "hello": "Hello. You can ask me about rooms.",
+    "Help!": "Hello. You can ask me about rooms.",
+    "Vielen Dank": "Gern geschehen.",
+    "bye": "Goodbye.",
+}
+
+
+@each(NLWEB, A2A, OPERATION, AQL, NWP, CHAT)
+async def test_a_greeting_is_answered_alike_and_spoils_no_question(face: Face, opened: House) -> None:
+    async with face(opened.port) as ask:
+        replies = {text: await ask(text) for text in SMALL_TALK}
+        greeting, _ = await ask("Hello, which rooms are there")
+        plain, _ = await ask("which rooms are there")
+
+    for text, reply in SMALL_TALK.items():
+        heard, body = replies[text]
+        assert heard.ids == ()
+        assert reply in body
+    assert len(greeting.ids) == 6
+    assert greeting == plain
 
 
 @each(NLWEB, A2A, OPERATION, NWP, CHAT)

@@ -14,9 +14,10 @@ from tests.protocols.conftest import listening
 from tests.protocols.mcp.conftest import connected
 
 from portico.access.identity import local_operator, make_key
+from portico.ask.events import ItemEvent
 from portico.catalog import Danger
-from portico.config import parse_config
-from portico.query import Aggregate, Aggregation, Near, Order, Page, Query, json_size
+from portico.protocols import parse_config
+from portico.query import Aggregate, Aggregation, NearVector, Order, Page, Query, json_size
 from portico.requests import Ask
 from portico.server.assembly import Parts, opened_site
 from portico.store.records import Put
@@ -76,7 +77,7 @@ QUERIES: Mapping[str, Query] = {
     "words": Query("things", text="brass lamp", limit=1000),
     "words in another order": Query("things", text="brass lamp", order=(Order("rank"),), limit=1000),
     "long fields": Query("things", fields=("description",), limit=1000),
-    "near": Query("things", near=Near((1.0, 1.0), "place", top=1000), limit=1000),
+    "near": Query("things", near=NearVector((1.0, 1.0), "place", top=1000), limit=1000),
 }
 
 
@@ -260,7 +261,7 @@ async def test_an_answer_has_the_same_bound_and_says_how_many_items_it_shows(sho
     found, start = [], 0
     while start < len(THINGS):
         events = [event async for event in shop.parts.site.ask(Ask("brass lamp", limit=100, start=start), OPERATOR)]
-        items = [event.item for event in events if type(event).__name__ == "Found"]
+        items = [event.item for event in events if isinstance(event, ItemEvent)]
         size = sum(json_size(item.data) for item in items)
         assert size <= PAGE_BYTES or len(items) == 1
         assert events[-1].items == len(items)

@@ -15,7 +15,8 @@ from tests.ports import free_port
 
 from portico.access.identity import make_key
 from portico.ask.events import Event
-from portico.config import Config, parse_config
+from portico.config import Config
+from portico.protocols import parse_config
 from portico.requests import Ask, Caller
 from portico.server.assembly import Parts, opened_site
 from portico.server.http import application, server_settings
@@ -23,7 +24,7 @@ from portico.site import Site
 from portico.sources.ingest import load_sources
 from portico.store import open_store
 from portico.store.records import Put
-from portico.telemetry import nowhere
+from portico.telemetry import discard
 
 ROOMS: dict[str, dict[str, Any]] = {
     "attic": {"@type": "HotelRoom", "name": "The attic", "beds": 2, "price": 60.0, "url": "/rooms/attic"},
@@ -157,7 +158,7 @@ async def listening(app: ASGIApp | Parts) -> AsyncIterator[int]:
 async def serving(config: Config) -> AsyncIterator[tuple[Parts, str]]:
     """A site with everything of its sources, and its address."""
     loading = await open_store(config.store_url)
-    await load_sources(config, loading, nowhere)
+    await load_sources(config, loading, discard)
     await loading.close()
     async with opened_site(config) as parts:
         await parts.index.sync(await parts.store.changes.head())

@@ -87,7 +87,7 @@ async def test_who_brings_no_good_token_is_told_where_to_get_one(
     for each in (wrong, key):
         assert each.status_code == 401
         assert each.headers["www-authenticate"] == challenge(door, 'error="invalid_token", ')
-    assert "The access token is for somebody else" in wrong.text
+    assert "The access token is for another audience" in wrong.text
 
 
 async def test_who_brings_no_credentials_is_not_told_that_they_are_wrong(client: httpx.AsyncClient) -> None:

@@ -16,7 +16,8 @@ from tests.protocols.conftest import frames_of, listening, soon
 
 from portico.access.limits import Limits
 from portico.errors import BadRequest, TooLarge, Unavailable
-from portico.protocols.http import Cors, EventStream, begin, decode, is_allowed, read_body, sse, while_connected
+from portico.protocols import protocols
+from portico.protocols.http import Cors, EventStream, decode, is_allowed, read_body, sse, start_stream, while_connected
 
 LIMITS = Limits(depth=4)
 
@@ -109,8 +110,8 @@ async def counting(upto: int, closed: asyncio.Event) -> AsyncGenerator[int]:
 
 
 async def test_what_has_begun_goes_on_with_the_first_event() -> None:
-    assert [each async for each in await begin(counting(3, asyncio.Event()))] == [0, 1, 2]
-    assert [each async for each in await begin(counting(0, asyncio.Event()))] == []
+    assert [each async for each in await start_stream(counting(3, asyncio.Event()))] == [0, 1, 2]
+    assert [each async for each in await start_stream(counting(0, asyncio.Event()))] == []
 
 
 async def test_an_error_before_the_first_event_is_raised_at_the_beginning() -> None:
@@ -119,12 +120,12 @@ async def test_an_error_before_the_first_event_is_raised_at_the_beginning() -> N
         yield 1
 
     with pytest.raises(Unavailable):
-        await begin(failing())
+        await start_stream(failing())
 
 
 async def test_closing_what_has_begun_ends_the_work_though_nothing_was_read() -> None:
     closed = asyncio.Event()
-    begun = await begin(counting(3, closed))
+    begun = await start_stream(counting(3, closed))
 
     await begun.aclose()
 
@@ -234,7 +235,7 @@ async def test_a_stream_ends_when_the_client_leaves() -> None:
 
 async def test_a_client_that_left_before_the_first_frame_ends_the_work_too() -> None:
     closed = asyncio.Event()
-    begun = await begin(counting(3, closed))
+    begun = await start_stream(counting(3, closed))
 
     async def frames() -> AsyncGenerator[bytes]:
         async for number in begun:
@@ -309,7 +310,7 @@ def behind_cors(*origins: str) -> httpx.AsyncClient:
     async def greet(_: Request) -> Response:
         return Response("hello", headers={"vary": "Accept"})
 
-    return local(Cors(Starlette(routes=[Route("/", greet)]), origins))
+    return local(Cors(Starlette(routes=[Route("/", greet)]), origins, protocols()))
 
 
 PREFLIGHT = {"origin": "https://shop.example", "access-control-request-method": "POST"}
@@ -321,19 +322,62 @@ async def test_a_preflight_of_an_allowed_page_says_what_it_may_send() -> None:
         answer = await client.options("/", headers=PREFLIGHT)
 
     assert answer.status_code == 204
-    assert dict(answer.headers) == {
+    headers = dict(answer.headers)
+    lists = {name: headers.pop(f"access-control-{name}-headers").split(", ") for name in ("allow", "expose")}
+    assert headers == {
         "access-control-allow-origin": "https://shop.example",
         "access-control-allow-methods": "GET, POST, PUT, PATCH, DELETE",
-        "access-control-allow-headers": "content-type, authorization, x-api-key, api-key, x-ms-useragent, accept,"
-        " prefer, idempotency-key, last-event-id, mcp-session-id, mcp-protocol-version, mcp-method, mcp-name,"
-        " a2a-version, a2a-extensions, if-none-match, x-nwp-agent, x-nwp-ident, x-nwp-budget, x-nwp-tokenizer,"
-        " x-nwp-depth, x-nwp-encoding, x-nwp-request-id, x-nwp-version, x-nwp-trace",
-        "access-control-expose-headers": "retry-after, www-authenticate, location, etag, mcp-session-id, x-nwp-schema,"
-        " x-nwp-tokens, x-nwp-tokens-native, x-nwp-tokenizer-used, x-nwp-cached, x-nwp-node-type, x-nwp-request-id,"
-        " x-nwp-rate-limit, x-nwp-rate-remaining, x-nwp-rate-reset",
         "access-control-max-age": "600",
         "vary": "Origin",
     }
+    assert set(lists["allow"]) >= {
+        "content-type",
+        "authorization",
+        "x-api-key",
+        "api-key",
+        "x-ms-useragent",
+        "accept",
+        "prefer",
+        "idempotency-key",
+        "last-event-id",
+        "mcp-session-id",
+        "mcp-protocol-version",
+        "mcp-method",
+        "mcp-name",
+        "a2a-version",
+        "a2a-extensions",
+        "if-none-match",
+        "x-nwp-agent",
+        "x-nwp-ident",
+        "x-nwp-budget",
+        "x-nwp-tokenizer",
+        "x-nwp-depth",
+        "x-nwp-encoding",
+        "x-nwp-request-id",
+        "x-nwp-version",
+        "x-nwp-trace",
+    }
+    assert set(lists["expose"]) >= {
+        "retry-after",
+        "www-authenticate",
+        "location",
+        "etag",
+        "mcp-session-id",
+        "x-nwp-schema",
+        "x-nwp-tokens",
+        "x-nwp-tokens-native",
+        "x-nwp-tokenizer-used",
+        "x-nwp-cached",
+        "x-nwp-node-type",
+        "x-nwp-request-id",
+        "x-nwp-rate-limit",
+        "x-nwp-rate-remaining",
+        "x-nwp-rate-reset",
+    }
+    of_protocols = [(protocol.accepted_headers, protocol.exposed_headers) for protocol in protocols()]
+    assert all(set(lists["allow"]) >= set(accepted) for accepted, _ in of_protocols)
+    assert all(set(lists["expose"]) >= set(exposed) for _, exposed in of_protocols)
+    assert all(len(names) == len(set(names)) for names in lists.values())
 
 
 @requirement("nlweb:note:cors-list")

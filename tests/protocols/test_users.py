@@ -16,8 +16,9 @@ from tests.protocols.a2a import conftest as a2a
 from tests.protocols.conftest import asking, key_of
 from tests.protocols.mcp.conftest import structured, visiting
 
-from portico.config import parse_config
 from portico.conversations.memories import COLLECTION
+from portico.protocols import parse_config
+from portico.protocols.mcp.settings import McpSettings
 from portico.query import Query
 from portico.server.assembly import Parts, opened_site
 from portico.store.records import Put
@@ -300,7 +301,7 @@ async def test_users_are_kept_apart_over_mcp(parts: Parts) -> None:
 @pytest.mark.parametrize("user", ["ann", {"id": "ann"}, {"name": "Ann"}])
 async def test_memories_of_a_user_are_forgotten_over_mcp_and_mcp_aql(parts: Parts, user: Any) -> None:
     key = await key_of(parts, "ask", "read:*", "execute:*")
-    all_tools = structs.replace(parts.config, mcp=structs.replace(parts.config.mcp, operations="all"))
+    all_tools = parts.config.with_section(structs.replace(parts.config.section(McpSettings), operations="all"))
     params = {"user": user}
 
     async with visiting(replace(parts, config=all_tools), key=key) as client:

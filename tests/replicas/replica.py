@@ -8,15 +8,15 @@ from typing import Any
 
 import msgspec
 
-from portico.access.identity import Credentials, local_operator, make_key
+from portico.access.identity import RequestCredentials, local_operator, make_key
 from portico.catalog import Danger
-from portico.config import read_config
 from portico.errors import SiteError
 from portico.operations import tasks
+from portico.operations.builtin import render_task
+from portico.protocols import read_config
 from portico.query import Order, Query
 from portico.requests import Call, Caller, Task, Watch
 from portico.server.assembly import Parts, opened_site
-from portico.site import shown_task
 from portico.sources.ingest import ingest
 from portico.sources.registry import SourceOptions, open_source
 
@@ -83,7 +83,7 @@ ANSWERS: dict[str, Answer] = {
 
 
 def _shown(task: Task) -> dict[str, Any]:
-    return {**shown_task(task), "attempts": task.attempts}
+    return {**render_task(task), "attempts": task.attempts}
 
 
 async def answer(parts: Parts, line: bytes) -> None:
@@ -91,7 +91,7 @@ async def answer(parts: Parts, line: bytes) -> None:
     try:
         caller = local_operator()
         if request["credentials"]:
-            caller = await parts.site.identity.caller(Credentials(**request["credentials"]))
+            caller = await parts.site.identity.caller(RequestCredentials(**request["credentials"]))
         said = {"answer": await ANSWERS[request["wanted"]](parts, caller, **request["given"])}
     except SiteError as error:
         said = {"error": type(error).__name__, "message": error.message, "details": error.details}

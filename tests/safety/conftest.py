@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from portico.access.identity import Credentials, make_key
+from portico.access.identity import RequestCredentials, make_key
 from portico.catalog import Danger, Operation, Trust
-from portico.config import parse_config
 from portico.errors import SiteError
+from portico.protocols import parse_config
 from portico.requests import Call, Caller, Outcome
-from portico.safety.guard import Guard, Taken
-from portico.safety.models import Challenged, Code
-from portico.safety.reporting import Report, Reported
+from portico.safety.guard import Guard, UsedStep
+from portico.safety.models import PendingChallenge, VerificationCode
+from portico.safety.reporting import StepDecision, StepReport
 from portico.server.assembly import Parts, opened_site
 from portico.site import Site
 from portico.store.records import Put
-from portico.telemetry import Observe, nowhere
+from portico.telemetry import Recorder, discard
 
 CHEF = ("ask", "*:*")
 ADDING = "calling create_recipe to add the soup"
@@ -64,7 +64,7 @@ Open = Callable[..., AbstractAsyncContextManager[Parts]]
 
 @asynccontextmanager
 async def opened_kitchen(
-    folder: Path, url: str = "sqlite:///:memory:", observe: Observe = nowhere, **said: Any
+    folder: Path, url: str = "sqlite:///:memory:", record: Recorder = discard, **said: Any
 ) -> AsyncIterator[Parts]:
     """The kitchen with these settings. Recipes that are there already stay as they are."""
     (folder / "own.py").write_text(OWN)
@@ -75,7 +75,7 @@ async def opened_kitchen(
         "collections": {"recipes": {}},
         "operations": ["own.py"],
     }
-    async with opened_site(parse_config({**settings, **said}), observe=observe) as parts:
+    async with opened_site(parse_config({**settings, **said}), record=record) as parts:
         if not await parts.store.items.get("recipes", "r1"):
             await parts.store.items.write("recipes", [Put(f"r{number}", {"name": "Soup"}) for number in range(1, 5)])
         yield parts
@@ -156,7 +156,7 @@ async def person(
 ) -> Person:
     token, key = make_key(name, scopes or CHEF, danger, 1, trust=trust)
     await parts.store.keys.add(key)
-    return Person(parts.site, await parts.site.caller(Credentials(token)), token)
+    return Person(parts.site, await parts.site.access.authenticate(RequestCredentials(token)), token)
 
 
 async def boss_of(parts: Parts) -> Person:
@@ -165,7 +165,7 @@ async def boss_of(parts: Parts) -> Person:
 
 async def again(who: Person, parts: Parts) -> Person:
     """The same person at a site that was opened again."""
-    return replace(who, site=parts.site, caller=await parts.site.caller(Credentials(who.key)))
+    return replace(who, site=parts.site, caller=await parts.site.access.authenticate(RequestCredentials(who.key)))
 
 
 async def blocked(who: Person) -> str:
@@ -177,13 +177,13 @@ async def blocked(who: Person) -> str:
 
 
 async def fresh_code(site: Site, challenge: str, boss: Person) -> str:
-    _, code = await site.guard.reissue(challenge, boss.caller)
-    assert isinstance(code, Code)
-    return code.revealed()
+    _, code = await site.supervision.reissue(challenge, boss.caller)
+    assert isinstance(code, VerificationCode)
+    return code.reveal()
 
 
 async def events(parts: Parts, boss: Person) -> list[str]:
-    return [line.event for line in await parts.site.guard.trail(0, 1000, boss.caller)]
+    return [line.event for line in await parts.site.supervision.trail(0, 1000, boss.caller)]
 
 
 @dataclass(frozen=True)
@@ -192,9 +192,9 @@ class Later:
 
     guard: Guard
     site: Site
-    shown: list[Code]
+    shown: list[VerificationCode]
 
-    async def clears(self, call: Call, who: Person) -> Taken | None:
+    async def clears(self, call: Call, who: Person) -> UsedStep | None:
         return await self.guard.clear(call, self.site.catalog.operation(call.operation), who.caller)
 
     async def refuses(self, call: Call, who: Person) -> SiteError:
@@ -202,8 +202,8 @@ class Later:
             await self.clears(call, who)
         return refusal.value
 
-    async def steps(self, who: Person, hint: str = ADDING, risk: int = 0) -> Reported:
-        return await self.guard.loop.record(Report("bot", hint, outcome="success", risk=risk), who.caller)
+    async def steps(self, who: Person, hint: str = ADDING, risk: int = 0) -> StepDecision:
+        return await self.guard.loop.report_step(StepReport("bot", hint, outcome="success", risk=risk), who.caller)
 
 
 def later(site: Site, seconds: float) -> Later:
@@ -213,9 +213,9 @@ def later(site: Site, seconds: float) -> Later:
     def clock() -> datetime:
         return datetime.now(UTC) + timedelta(seconds=seconds)
 
-    shown: list[Code] = []
+    shown: list[VerificationCode] = []
 
-    def show(_: Challenged, code: Code) -> None:
+    def show(_: PendingChallenge, code: VerificationCode) -> None:
         shown.append(code)
 
-    return Later(Guard(site.finder.store, site.guard.settings, operations, nowhere, show, clock), site, shown)
+    return Later(Guard(site.finder.store, site._guard.settings, operations, discard, show, clock), site, shown)

@@ -73,11 +73,11 @@ async def test_fifty_agents_at_once_are_each_held_to_their_own_limit(
                 else ("paused", "Step limit exceeded")
             )
         bad = [each for each in workers if each.misbehaves]
-        pending = await parts.site.guard.pending(boss.caller)
+        pending = await parts.site.supervision.pending(boss.caller)
         assert {each.caller for each in pending.blocks} == {each.who.caller.id for each in bad}
         assert len(pending.confirmations) == AGENTS - len(bad)
 
-        lines = await parts.site.guard.trail(0, 1000, boss.caller)
+        lines = await parts.site.supervision.trail(0, 1000, boss.caller)
         assert Counter(line.event for line in lines) == {
             "CONFIRMATION_REQUIRED": AGENTS + AGENTS - len(bad),
             "CONFIRMATION_GRANTED": AGENTS,
@@ -90,4 +90,4 @@ async def test_fifty_agents_at_once_are_each_held_to_their_own_limit(
         }
         reported = Counter(line.body["caller"] for line in lines if line.event == "STEP_REPORTED")
         assert reported == {each.who.caller.id: each.steps + 1 for each in workers}
-        assert await parts.site.guard.check_trail() == []
+        assert await parts.site.supervision.check_trail() == []

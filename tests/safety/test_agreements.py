@@ -41,7 +41,7 @@ async def test_a_step_agreed_to_without_parameters_covers_no_call_by_itself(
 
     assert isinstance(other, ConfirmationNeeded)
     assert isinstance(needed, ConfirmationNeeded)
-    assert needed.details["reasons"] == ["The agreed step did not name its parameters"]
+    assert needed.details["reasons"] == ["The approved step did not name its parameters"]
     await boss.agrees(needed.details["token"])
     assert isinstance(await bot.refused("update_recipe", **renamed("r2")), ConfirmationNeeded)
     assert await bot.does("update_recipe", **renamed("r1"))
@@ -138,8 +138,8 @@ async def test_a_person_is_asked_for_what_the_strictest_stage_needs_and_only_onc
         step = {"next_operation": "set_table", "next_params": {"seats": 2}, "risk_score": risk}
 
         paused = await bot.steps("calling set_table for two", **step)
-        pending = await parts.site.guard.pending(boss.caller)
-        assert (paused["continue"], paused["reason"]) == (False, "The pattern set_table* asks for a person")
+        pending = await parts.site.supervision.pending(boss.caller)
+        assert (paused["continue"], paused["reason"]) == (False, "The pattern set_table* requires approval")
         assert (len(pending.confirmations), len(pending.challenges)) == (0, 1)
         challenge = pending.challenges[0].id
         await boss.does("verify_challenge", challenge_id=challenge, code=await fresh_code(parts.site, challenge, boss))
@@ -165,7 +165,7 @@ async def test_nobody_is_asked_to_agree_to_what_is_refused_anyway(
         await bot.starts()
         said = await bot.steps("take the step", next_operation=operation, next_params={}, risk_score=40)
         assert (said["continue"], said.get("stopped", False), said["token"]) == (False, False, None)
-    pending = await eager.site.guard.pending(boss.caller)
+    pending = await eager.site.supervision.pending(boss.caller)
 
     assert (pending.confirmations, pending.challenges, pending.blocks) == ((), (), ())
     assert isinstance(await bot.refused(operation), (refusal, StepNeeded))
@@ -182,6 +182,6 @@ async def test_what_a_policy_denies_is_refused_when_it_is_reported(kitchen: Open
         said = await bot.steps("calling set_table for many", **large)
 
         assert (said["continue"], "Too large" in said["reason"], said["token"]) == (False, True, None)
-        assert (await parts.site.guard.pending(boss.caller)).confirmations == ()
+        assert (await parts.site.supervision.pending(boss.caller)).confirmations == ()
         assert (await bot.steps("calling set_table for two"))["continue"] is True
         assert isinstance(await bot.hears(Call("set_table", {"seats": 9})), SiteError)

@@ -131,7 +131,7 @@ async def tried(visit: Visit, operation: str, **params: Any) -> dict[str, bool]:
 
 
 async def cleared(parts: Parts, boss: Person, operation: str) -> int:
-    lines = await parts.site.guard.trail(0, 1000, boss.caller)
+    lines = await parts.site.supervision.trail(0, 1000, boss.caller)
     return sum(line.event == "OPERATION_CLEARED" and line.body["operation"] == operation for line in lines)
 
 
@@ -267,5 +267,5 @@ async def test_an_identity_in_headers_parameters_or_meta_is_not_believed(served:
         async with visit_of(other, port, **{**headers, "x-forwarded-user": bot.caller.id}) as stranger:
             assert not (await over_http(stranger, "record_execution_step", foreign))[0]
 
-    (waiting,) = (await parts.site.guard.pending(boss.caller)).confirmations
+    (waiting,) = (await parts.site.supervision.pending(boss.caller)).confirmations
     assert (waiting.token, waiting.caller) == (token, bot.caller.id)

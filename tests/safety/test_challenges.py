@@ -25,7 +25,7 @@ from tests.safety.conftest import (
     person,
 )
 
-from portico.access.identity import Credentials
+from portico.access.identity import RequestCredentials
 from portico.errors import (
     AgentBlocked,
     Forbidden,
@@ -38,7 +38,7 @@ from portico.errors import (
     UnknownItem,
 )
 from portico.requests import Call
-from portico.safety.models import About, Notification
+from portico.safety.models import Notification, NotificationSubject
 from portico.safety.records import Broadcast
 from portico.server.assembly import Parts
 from portico.store.records import SafetyRecord
@@ -143,7 +143,10 @@ async def test_all_who_are_at_work_hear_of_a_block_but_not_whose_it_is(eager: Pa
 async def test_the_newest_block_is_heard_of_however_many_there_were(eager: Parts) -> None:
     bot, other = await person(eager), await person(eager, name="other")
     past = Notification(
-        type="danger_zone", message="Long ago", metadata=About(), timestamp=datetime(2020, 1, 1, tzinfo=UTC)
+        type="danger_zone",
+        message="Long ago",
+        metadata=NotificationSubject(),
+        timestamp=datetime(2020, 1, 1, tzinfo=UTC),
     )
     first = [Broadcast(id=f"!{number}", notice=past) for number in range(120)]  # in the order of ids
     await eager.store.audit.commit(
@@ -168,7 +171,7 @@ async def test_an_agent_cannot_use_up_a_code_nor_learn_from_trying(eager: Parts)
         told = await verifies(bot, challenge, tried)
         assert told is not None
         assert type(told) is AgentBlocked
-    nobody = await eager.site.caller(Credentials(address="10.0.0.1"))
+    nobody = await eager.site.access.authenticate(RequestCredentials(address="10.0.0.1"))
     with pytest.raises(Unauthenticated):
         await eager.site.call(Call("verify_challenge", {"challenge_id": challenge, "code": code}), nobody)
     known, unknown, odd = [await verifies(plain, id, code) for id in (challenge, NOWHERE, "x\u2028")]
@@ -177,9 +180,9 @@ async def test_an_agent_cannot_use_up_a_code_nor_learn_from_trying(eager: Parts)
     assert odd is not None
     assert len({(type(each), each.message, str(each.details)) for each in (known, unknown, odd)}) == 1
     with pytest.raises(AgentBlocked):
-        await eager.site.guard.reissue(challenge, bot.caller)
+        await eager.site.supervision.reissue(challenge, bot.caller)
     with pytest.raises(AgentBlocked):
-        await eager.site.guard.unblock(bot.caller.id, "", bot.caller)
+        await eager.site.supervision.unblock(bot.caller.id, "", bot.caller)
 
     assert await verifies(boss, challenge, code) is None  # it is still good
 
@@ -223,7 +226,7 @@ async def test_after_ten_wrong_codes_none_is_looked_at_for_a_while_also_after_a_
         assert isinstance(locked, RateLimited)
         assert 0 < locked.details["retry_after"] <= 60
 
-        after = later(parts.site, 61).guard
+        after = later(parts.site, 61).guard.supervision
         for _ in range(10):
             with pytest.raises(InvalidToken):
                 await after.verify(NOWHERE, WRONG, boss.caller)
@@ -231,9 +234,11 @@ async def test_after_ten_wrong_codes_none_is_looked_at_for_a_while_also_after_a_
             await after.verify(challenge, code, boss.caller)
         assert 60 < again_locked.value.details["retry_after"] <= 120  # each time for longer
         with pytest.raises(RateLimited):
-            await later(parts.site, 61 + 100).guard.verify(challenge, code, boss.caller)
+            await later(parts.site, 61 + 100).guard.supervision.verify(challenge, code, boss.caller)
 
-        assert await later(parts.site, 61 + 121).guard.verify(challenge, code, boss.caller)  # and was not used up
+        assert await later(parts.site, 61 + 121).guard.supervision.verify(
+            challenge, code, boss.caller
+        )  # and was not used up
 
 
 async def test_guesses_that_come_at_once_are_counted_like_others(eager: Parts) -> None:
@@ -253,12 +258,12 @@ async def test_a_code_is_good_for_five_minutes_and_a_block_for_good(eager: Parts
     late = later(eager.site, 301)
 
     with pytest.raises(TokenExpired):
-        await late.guard.verify(challenge, code, boss.caller)
+        await late.guard.supervision.verify(challenge, code, boss.caller)
     assert isinstance(await later(eager.site, 10 * 365 * 86_400).refuses(Call("set_table", {}), bot), AgentBlocked)
-    assert [each.verification_id for each in (await late.guard.pending(boss.caller)).blocks] == [challenge]
+    assert [each.verification_id for each in (await late.guard.supervision.pending(boss.caller)).blocks] == [challenge]
 
-    _, fresh = await late.guard.reissue(challenge, boss.caller)
-    assert await late.guard.verify(challenge, fresh.revealed(), boss.caller)
+    _, fresh = await late.guard.supervision.reissue(challenge, boss.caller)
+    assert await late.guard.supervision.verify(challenge, fresh.reveal(), boss.caller)
 
 
 @requirement("aql:oob:reissue", "aql:attack:flood")
@@ -273,7 +278,7 @@ async def test_people_are_shown_a_fresh_code_when_the_old_one_has_expired_and_no
 
     assert soon.shown == []
     (code,) = late.shown
-    assert await late.guard.verify(challenge, code.revealed(), boss.caller)
+    assert await late.guard.supervision.verify(challenge, code.reveal(), boss.caller)
 
 
 @requirement("aql:attack:store-deleted")
@@ -313,21 +318,21 @@ async def test_neither_a_restart_nor_another_name_gets_around_a_block(kitchen: O
 async def test_an_operators_override_releases_and_stands_in_the_trail(eager: Parts) -> None:
     bot, boss = await person(eager), await boss_of(eager)
     challenge = await blocked(bot)
-    guard = eager.site.guard
+    supervision = eager.site.supervision
 
     with pytest.raises(Forbidden):
-        await guard.unblock(bot.caller.id, "", (await person(eager)).caller)
-    await guard.unblock(bot.caller.id, "Looked at it", boss.caller)
+        await supervision.unblock(bot.caller.id, "", (await person(eager)).caller)
+    await supervision.unblock(bot.caller.id, "Looked at it", boss.caller)
 
     await bot.does("set_table")
-    line = (await guard.trail(0, 100, boss.caller))[-1]
+    line = (await supervision.trail(0, 100, boss.caller))[-1]
     assert (line.event, line.body) == (
         "ADMIN_OVERRIDE",
         {"caller": bot.caller.id, "challenge": challenge, "by": boss.caller.id, "note": "Looked at it"},
     )
     assert type(await verifies(boss, challenge)) is InvalidToken
     with pytest.raises(UnknownItem):
-        await guard.unblock(bot.caller.id, "", boss.caller)
+        await supervision.unblock(bot.caller.id, "", boss.caller)
 
 
 async def test_who_is_blocked_agrees_to_nothing_of_others(eager: Parts) -> None:
@@ -414,7 +419,7 @@ async def test_an_agent_passes_a_code_on_only_where_the_site_says_so(kitchen: Op
         assert type(await verifies(other, challenge, code)) is Forbidden
         assert await verifies(bot, challenge, code) is None
 
-        last = (await parts.site.guard.trail(0, 100, boss.caller))[-1]
+        last = (await parts.site.supervision.trail(0, 100, boss.caller))[-1]
         assert (last.event, last.body["by"]) == ("VERIFIED", f"relayed by {bot.caller.id}")
 
 

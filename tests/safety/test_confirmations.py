@@ -8,7 +8,7 @@ import pytest
 from tests.conformance.requirements import requirement
 from tests.safety.conftest import DENIED, Open, boss_of, events, later, person
 
-from portico.access.identity import Credentials, local_operator
+from portico.access.identity import RequestCredentials, local_operator
 from portico.catalog import Danger, Trust
 from portico.errors import (
     ConfirmationNeeded,
@@ -75,7 +75,9 @@ async def test_the_token_need_not_be_sent_again(parts: Parts) -> None:
 async def test_nobody_agrees_to_their_own_call(parts: Parts) -> None:
     bot = await person(parts, "ask", "*:*", "approve")
     token = await bot.wants("delete_recipe", id="r1")
-    same = await parts.site.caller(Credentials(bot.key, address="10.9.8.7"))  # the same key from elsewhere
+    same = await parts.site.access.authenticate(
+        RequestCredentials(bot.key, address="10.9.8.7")
+    )  # the same key from elsewhere
     stranger = await person(parts)  # may do everything but agree
 
     assert isinstance(await bot.hears(with_token(token)), ConfirmationNeeded)
@@ -95,7 +97,7 @@ async def test_callers_without_a_name_agree_to_nothing(kitchen: Open) -> None:
     async with kitchen(anonymous={"scopes": ["ask", "*:*", "approve"], "danger": "destructive"}) as parts:
         bot = await person(parts)
         token = await bot.wants("delete_recipe", id="r1")
-        nobody = await parts.site.caller(Credentials(address="10.0.0.1"))
+        nobody = await parts.site.access.authenticate(RequestCredentials(address="10.0.0.1"))
 
         with pytest.raises(Unauthenticated):
             await parts.site.call(Call("confirm_operation", {"confirmation_token": token}), nobody)
@@ -213,11 +215,13 @@ async def test_an_approval_is_good_for_five_minutes(parts: Parts) -> None:
     assert isinstance(told, TokenExpired)
     assert set(told.details) == {"token", "expired_at", "current_time"}
     with pytest.raises(TokenExpired):
-        await late.guard.confirm(forgotten, "approve", "", boss.caller)
+        await late.guard.supervision.confirm(forgotten, "approve", "", boss.caller)
     assert isinstance(await late.refuses(DELETING, bot), ConfirmationNeeded)  # without the token it is asked anew
 
-    (waiting,) = [each for each in (await soon.guard.pending(boss.caller)).confirmations if each.token == forgotten]
-    assert await soon.guard.confirm(forgotten, "approve", "", boss.caller, digest=waiting.digest)
+    (waiting,) = [
+        each for each in (await soon.guard.supervision.pending(boss.caller)).confirmations if each.token == forgotten
+    ]
+    assert await soon.guard.supervision.confirm(forgotten, "approve", "", boss.caller, digest=waiting.digest)
     assert await soon.clears(with_token(forgotten, id="r2"), bot) is None
 
 
@@ -260,13 +264,13 @@ async def test_one_caller_has_at_most_fifty_things_waiting(parts: Parts) -> None
     assert isinstance(await bot.refused("close_kitchen", why="50"), RateLimited)
     assert await bot.wants("close_kitchen", why="7")  # which waits already
 
-    waiting = (await parts.site.guard.pending(boss.caller)).confirmations
+    waiting = (await parts.site.supervision.pending(boss.caller)).confirmations
     assert len(waiting) == 50
     await boss.agrees(waiting[0].token)
     assert await bot.wants("close_kitchen", why="50")
 
-    await parts.site.guard.end_session("s1")
-    assert len((await parts.site.guard.pending(boss.caller)).confirmations) == 2  # what was wanted in no session
+    await parts.site.access.end_session("s1")
+    assert len((await parts.site.supervision.pending(boss.caller)).confirmations) == 2  # what was wanted in no session
     assert await bot.wants("close_kitchen", why="51")
 
 
@@ -278,12 +282,12 @@ async def test_the_end_of_a_session_takes_nothing_from_another(parts: Parts) -> 
     await boss.agrees((await bot.hears(first)).details["token"])
     await bot.calls(first)
     await boss.agrees((await bot.hears(second)).details["token"])
-    await parts.site.guard.end_session("s1")
+    await parts.site.access.end_session("s1")
     assert await bot.calls(second) == {"why": "x"}
 
     wanted = [(await bot.hears(each)).details["token"] for each in (first, second)]
     await boss.agrees(wanted[0])
-    await parts.site.guard.end_session("s1")
+    await parts.site.access.end_session("s1")
     assert wanted[0] == wanted[1]
     assert await bot.calls(second) == {"why": "x"}
 
@@ -297,7 +301,7 @@ async def test_what_is_done_while_its_session_ends_is_done_and_cannot_be_done_ag
     sent = [replace(each, confirmation=token) for each, token in zip(calls, tokens, strict=True)]
 
     _, *ran = await asyncio.gather(
-        parts.site.guard.end_session("s1"),
+        parts.site.access.end_session("s1"),
         *(parts.site.call(each, bot.caller) for each in sent),
         return_exceptions=True,
     )
@@ -310,7 +314,7 @@ async def test_who_agrees_sees_what_it_is_and_whose(parts: Parts) -> None:
     bot, boss = await person(parts), await boss_of(parts)
     token = await bot.wants("delete_recipe", id="r1")
 
-    (waiting,) = (await parts.site.guard.pending(boss.caller)).confirmations
+    (waiting,) = (await parts.site.supervision.pending(boss.caller)).confirmations
 
     assert (waiting.token, waiting.what, waiting.caller) == (token, "call", bot.caller.id)
     assert (waiting.operation, waiting.params, waiting.danger) == ("delete_recipe", {"id": "r1"}, "destructive")
@@ -332,7 +336,7 @@ async def test_callers_confirm_their_own_calls_only_where_the_site_lets_them_and
         assert isinstance(await bot.hears(DELETING), ConfirmationNeeded)  # the token shows that it was read
         await bot.calls(with_token(token))
         validated = next(
-            each for each in await parts.site.guard.trail(0, 100, boss.caller) if each.event == "TOKEN_VALIDATED"
+            each for each in await parts.site.supervision.trail(0, 100, boss.caller) if each.event == "TOKEN_VALIDATED"
         )
         assert validated.body["by"] == f"acknowledged by {bot.caller.id}"
 

@@ -19,18 +19,18 @@ from tests.protocols.conftest import soon
 
 from portico.config import Safety
 from portico.errors import ConfigError
-from portico.safety.delivery import MAX_AT_ONCE, Channels, Message, dialog_of
-from portico.safety.models import Challenged, Code, Tier
-from portico.telemetry import Broke, Log, Observation
+from portico.safety.delivery import MAX_AT_ONCE, CodeMessage, DeliveryChannels, dialog_of
+from portico.safety.models import PendingChallenge, RiskTier, VerificationCode
+from portico.telemetry import JsonLog, TelemetryEvent, UnexpectedError
 
 SECRET = "H7KQ2M4ZT6W3X5Y7B9C1D2F4GA"
 SOON = datetime.now(UTC) + timedelta(hours=1)
-CHALLENGED = Challenged(
+CHALLENGED = PendingChallenge(
     id="9c1d",
     caller="key:1",
     agent='bot"\n1',
     hint="wipe\nCode: AAAA",
-    tier=Tier.DANGER_ZONE,
+    tier=RiskTier.DANGER_ZONE,
     blocks=True,
     issued=SOON,
     expires=SOON,
@@ -58,20 +58,20 @@ class Observed:
 
     def __init__(self) -> None:
         self.text = io.StringIO()
-        self.seen: asyncio.Queue[Observation] = asyncio.Queue()
+        self.seen: asyncio.Queue[TelemetryEvent] = asyncio.Queue()
 
-    def __call__(self, seen: Observation) -> None:
-        Log(self.text)(seen)
+    def __call__(self, seen: TelemetryEvent) -> None:
+        JsonLog(self.text)(seen)
         self.seen.put_nowait(seen)
 
-    async def next(self) -> Observation:
+    async def next(self) -> TelemetryEvent:
         async with asyncio.timeout(60):
             return await self.seen.get()
 
 
 @asynccontextmanager
-async def channels(observed: Observed | None = None, **said: Any) -> AsyncIterator[Channels]:
-    opened = Channels(Safety(**said), (), observed or Observed(), screen=":0")
+async def channels(observed: Observed | None = None, **said: Any) -> AsyncIterator[DeliveryChannels]:
+    opened = DeliveryChannels(Safety(**said), (), observed or Observed(), screen=":0")
     try:
         yield opened
     finally:
@@ -93,7 +93,7 @@ async def test_a_command_reads_the_code_from_its_input_and_it_is_seen_nowhere_el
         port = server.sockets[0].getsockname()[1]
         command = (sys.executable, "-c", REPORT, str(port))
         async with channels(observed, channels=("command",), command=command) as opened:
-            opened.show(CHALLENGED, Code(SECRET))
+            opened.deliver(CHALLENGED, VerificationCode(SECRET))
             async with asyncio.timeout(60):
                 seen = json.loads(await told.get())
 
@@ -110,8 +110,8 @@ async def test_a_webhook_on_this_machine_is_posted_the_code_and_its_redirect_is_
         receiver("307 Temporary Redirect", heard, "Location: http://127.0.0.1:1/\r\n") as url,
         channels(observed, channels=("webhook",), webhook=url) as opened,
     ):
-        opened.show(CHALLENGED, Code(SECRET))
-        assert await observed.next() == Broke("channel webhook", "status 307")
+        opened.deliver(CHALLENGED, VerificationCode(SECRET))
+        assert await observed.next() == UnexpectedError("channel webhook", "status 307")
 
     [request] = heard
     assert request.startswith(b"POST /told?of=it HTTP/1.1\r\n")
@@ -123,26 +123,26 @@ async def test_what_fails_is_observed_without_a_word_of_it() -> None:
     observed = Observed()
     failing = (sys.executable, "-c", "import sys; sys.exit(sys.stdin.read() and 3)")
     async with channels(observed, channels=("command",), command=failing) as opened:
-        opened.show(CHALLENGED, Code(SECRET))
+        opened.deliver(CHALLENGED, VerificationCode(SECRET))
         failed = await observed.next()
     async with channels(observed, channels=("command",), command=("/no/such/command",)) as opened:
-        opened.show(CHALLENGED, Code(SECRET))
+        opened.deliver(CHALLENGED, VerificationCode(SECRET))
         missing = await observed.next()
 
-    assert failed == Broke("channel command", "exit status 3")
-    assert missing == Broke("channel command", "FileNotFoundError")
+    assert failed == UnexpectedError("channel command", "exit status 3")
+    assert missing == UnexpectedError("channel command", "FileNotFoundError")
 
 
 async def test_a_channel_takes_only_so_many_at_once() -> None:
     observed = Observed()
     async with channels(observed, channels=("command",), command=("true",)) as opened:
         for _ in range(MAX_AT_ONCE):
-            opened.show(CHALLENGED, Code(SECRET))
+            opened.deliver(CHALLENGED, VerificationCode(SECRET))
         before = observed.seen.qsize()
-        opened.show(CHALLENGED, Code(SECRET))
+        opened.deliver(CHALLENGED, VerificationCode(SECRET))
 
     assert before == 0
-    assert await observed.next() == Broke("channel command", "too many at once")
+    assert await observed.next() == UnexpectedError("channel command", "too many at once")
 
 
 async def test_a_command_that_runs_ends_when_the_channels_close() -> None:
@@ -158,7 +158,7 @@ async def test_a_command_that_runs_ends_when_the_channels_close() -> None:
         port = server.sockets[0].getsockname()[1]
         endless = f"import socket, time; here = socket.create_connection(('127.0.0.1', {port})); time.sleep(600)"
         async with channels(channels=("command",), command=(sys.executable, "-c", endless)) as opened:
-            opened.show(CHALLENGED, Code(SECRET))
+            opened.deliver(CHALLENGED, VerificationCode(SECRET))
             await soon(begun)
         await soon(ended)
 
@@ -172,7 +172,7 @@ async def test_a_dialog_is_told_on_its_input(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     async with channels(channels=("dialog",)) as opened:
-        opened.show(CHALLENGED, Code(SECRET))
+        opened.deliver(CHALLENGED, VerificationCode(SECRET))
         arguments, *lines = (await asyncio.to_thread(shown.read_text)).splitlines()
 
     assert arguments.startswith("--text-info ")
@@ -185,7 +185,7 @@ def test_a_code_comes_with_the_whole_call_that_it_releases() -> None:
     params = {"id": "n5", "input": {"description": "long " * 900, "price": 0.01}}
     about = msgspec.structs.replace(CHALLENGED, hint="word " * 400, operation="update_note", params=params)
 
-    message = Message(about, Code(SECRET))
+    message = CodeMessage(about, VerificationCode(SECRET))
 
     assert json.loads(message.body())["params"] == params
     text = message.text()
@@ -193,7 +193,7 @@ def test_a_code_comes_with_the_whole_call_that_it_releases() -> None:
     assert text.count("word") == 400
     assert (
         "more characters, which the desk shows"
-        in Message(msgspec.structs.replace(about, hint="x" * 30_000), Code(SECRET)).text()
+        in CodeMessage(msgspec.structs.replace(about, hint="x" * 30_000), VerificationCode(SECRET)).text()
     )
 
 
@@ -201,8 +201,10 @@ def test_no_text_can_become_a_command_of_a_dialog() -> None:
     tricky = 'a" & (do shell script "x") \\\n$(y) \u2019; z'
     mac, windows = dialog_of("darwin", ""), dialog_of("win32", "")
 
-    assert mac.said(tricky).startswith('display dialog "a\\" & (do shell script \\"x\\") \\\\\\n$(y) \u2019; z" with')
-    assert not any(each in windows.said(tricky) for each in ("$(y)", "\u2019", "; z"))
+    assert mac.render_input(tricky).startswith(
+        'display dialog "a\\" & (do shell script \\"x\\") \\\\\\n$(y) \u2019; z" with'
+    )
+    assert not any(each in windows.render_input(tricky) for each in ("$(y)", "\u2019", "; z"))
     assert dialog_of("linux", "") is None
 
 
@@ -219,9 +221,9 @@ def test_no_text_can_become_a_command_of_a_dialog() -> None:
 )
 def test_a_channel_that_cannot_work_or_would_tell_everybody_is_refused_at_the_start(said: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"safety\."):
-        Channels(Safety(**said))
+        DeliveryChannels(Safety(**said))
 
 
 @pytest.mark.parametrize("url", ["https://10.0.0.1/codes", "https://pager.example/", "http://[::1]:8080/"])
 def test_a_webhook_may_be_wherever_its_operator_is(url: str) -> None:
-    Channels(Safety(channels=("webhook",), webhook=url))
+    DeliveryChannels(Safety(channels=("webhook",), webhook=url))

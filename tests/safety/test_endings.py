@@ -10,7 +10,7 @@ from tests.protocols.conftest import asking
 from tests.safety.conftest import DENIED, Open, Person, again, boss_of, events, fresh_code, later, person
 from tests.safety.test_attacks import connected, served
 
-from portico.access.identity import Credentials
+from portico.access.identity import RequestCredentials
 from portico.errors import AgentBlocked, ConfirmationNeeded, InvalidToken, StepNeeded
 from portico.requests import Call
 from portico.server.assembly import Parts
@@ -36,11 +36,11 @@ async def cancel(parts: Parts, bot: Person, boss: Person, execution: str) -> Non
 
 
 async def end_session(parts: Parts, bot: Person, boss: Person, execution: str) -> None:
-    await parts.site.guard.end_session("s1")
+    await parts.site.access.end_session("s1")
 
 
 async def end_at_the_desk(parts: Parts, bot: Person, boss: Person, execution: str) -> None:
-    await parts.site.guard.end(execution, "", boss.caller)
+    await parts.site.supervision.end(execution, "", boss.caller)
 
 
 ENDINGS = pytest.mark.parametrize("end", [complete, abort, cancel, end_session, end_at_the_desk])
@@ -63,7 +63,7 @@ async def test_no_ending_lifts_a_pause_that_waits_for_a_code(eager: Parts, end: 
     await bot.calls(Call("execute_agent", {"element_name": "other"}, session="s2"))
     assert (await bot.steps("calling set_table for two", name="other"))["continue"] is False
     assert isinstance(await bot.hears(SEATED), StepNeeded)
-    (challenge,) = (await eager.site.guard.pending(boss.caller)).challenges
+    (challenge,) = (await eager.site.supervision.pending(boss.caller)).challenges
     code = await fresh_code(eager.site, challenge.id, boss)
     await boss.does("verify_challenge", challenge_id=challenge.id, code=code)
     assert (await bot.steps("calling set_table for two", name="other"))["continue"] is True
@@ -80,7 +80,7 @@ async def test_no_ending_lifts_a_pause_that_waits_for_a_person(eager: Parts, end
 
     refusal = await bot.hears(SEATED)
     assert (type(refusal), refusal.details["reason"]) == (StepNeeded, "paused")
-    elsewhere = await eager.site.caller(Credentials(bot.key, address="10.9.8.7"))
+    elsewhere = await eager.site.access.authenticate(RequestCredentials(bot.key, address="10.9.8.7"))
     with pytest.raises(StepNeeded):
         await eager.site.call(Call("set_table", {"seats": 2}, session="s3"), elsewhere)
     await start(bot, "s2")
@@ -152,12 +152,12 @@ async def test_an_ended_execution_leaves_no_request_behind(eager: Parts, end: En
     execution = await start(bot)
     await bot.steps("calling close_kitchen, as it is late", risk_score=0, next_operation="close_kitchen")
     step = (await bot.steps("calling close_kitchen, as it is late", next_operation="close_kitchen"))["token"]
-    (waiting,) = (await eager.site.guard.pending(boss.caller)).confirmations
+    (waiting,) = (await eager.site.supervision.pending(boss.caller)).confirmations
     assert waiting.token == step
 
     await end(eager, bot, boss, execution)
 
-    assert (await eager.site.guard.pending(boss.caller)).confirmations == ()
+    assert (await eager.site.supervision.pending(boss.caller)).confirmations == ()
     late = await boss.refused("confirm_operation", confirmation_token=step, digest=waiting.digest)
     assert (type(late), late.details["reason"]) == (InvalidToken, "withdrawn")
     assert "ended" in late.message
@@ -189,9 +189,9 @@ async def test_an_execution_that_lapsed_leaves_no_request_behind_either(kitchen:
         token = (await bot.steps("set the table for two", **ASKED))["token"]
         late = later(parts.site, 61)
 
-        assert (await late.guard.pending(boss.caller)).confirmations == ()
+        assert (await late.guard.supervision.pending(boss.caller)).confirmations == ()
         with pytest.raises(InvalidToken, match="ended"):
-            await late.guard.confirm(token, "reject", "", boss.caller)
+            await late.guard.supervision.confirm(token, "reject", "", boss.caller)
 
 
 async def test_a_blocked_agent_leaves_its_challenge_and_no_request(eager: Parts) -> None:
@@ -201,10 +201,10 @@ async def test_a_blocked_agent_leaves_its_challenge_and_no_request(eager: Parts)
     await bot.calls(Call("execute_agent", {"element_name": "second"}, session="s2"))
     assert (await bot.steps(DENIED, name="second"))["stopped"] is True
 
-    await eager.site.guard.end_session("s1")
-    await eager.site.guard.end_session("s2")
+    await eager.site.access.end_session("s1")
+    await eager.site.access.end_session("s2")
 
-    pending = await eager.site.guard.pending(boss.caller)
+    pending = await eager.site.supervision.pending(boss.caller)
     assert (len(pending.confirmations), len(pending.challenges), len(pending.blocks)) == (0, 1, 1)
     assert isinstance(await bot.hears(SEATED), AgentBlocked)
 
@@ -238,7 +238,7 @@ async def test_deleting_the_mcp_session_lifts_no_pause_and_withdraws_its_request
         report = {"element_name": "bot", "next_action_hint": "set the table for two", **ASKED}
         said = await client.call_tool("mcp_aql", {"operation": "record_execution_step", "params": report})
         assert said.structured_content["data"]["autonomy"]["continue"] is False
-        assert (await parts.site.guard.pending(boss.caller)).confirmations
+        assert (await parts.site.supervision.pending(boss.caller)).confirmations
 
     async with asyncio.timeout(60):
         while "EXECUTION_CANCELLED" not in await events(parts, boss):
@@ -248,7 +248,7 @@ async def test_deleting_the_mcp_session_lifts_no_pause_and_withdraws_its_request
         refused = (await client.call_tool("mcp_aql", wanted)).structured_content
 
     assert (refused["success"], refused["error"]["code"]) == (False, "PERMISSION_DENIED")
-    assert (await parts.site.guard.pending(boss.caller)).confirmations == ()
+    assert (await parts.site.supervision.pending(boss.caller)).confirmations == ()
 
 
 async def test_an_approver_who_still_has_the_page_open_hears_that_the_request_was_withdrawn(eager: Parts) -> None:

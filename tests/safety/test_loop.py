@@ -8,7 +8,7 @@ import pytest
 from tests.conformance.requirements import requirement
 from tests.safety.conftest import ADDING, DENIED, Open, boss_of, events, fresh_code, later, person
 
-from portico.access.identity import Credentials
+from portico.access.identity import RequestCredentials
 from portico.errors import (
     AgentBlocked,
     ConfirmationNeeded,
@@ -53,7 +53,7 @@ async def test_an_agent_starts_when_somebody_else_agrees_to_that_agent_and_that_
     started = await bot.does("execute_agent", **wanted)
     assert started["status"] == "running"
     assert isinstance(await bot.refused("execute_agent", **wanted), ConfirmationNeeded)  # once is once
-    nobody = await parts.site.caller(Credentials(address="10.0.0.1"))
+    nobody = await parts.site.access.authenticate(RequestCredentials(address="10.0.0.1"))
     with pytest.raises(Unauthenticated):
         await parts.site.call(Call("record_execution_step", {"element_name": "b", "next_action_hint": "x"}), nobody)
 
@@ -112,15 +112,15 @@ async def test_what_was_begun_in_a_session_ends_with_it(eager: Parts) -> None:
     await boss.agrees(token)
     assert (await bot.steps(ADDING, risk_score=70))["status"] == "paused"
 
-    await eager.site.guard.end_session("")  # that of nobody
-    await eager.site.guard.end_session("another")
+    await eager.site.access.end_session("")  # that of nobody
+    await eager.site.access.end_session("another")
     assert (await bot.does("get_execution_status", execution_id=started["execution_id"]))["status"] == "paused"
-    await eager.site.guard.end_session("s1")
+    await eager.site.access.end_session("s1")
 
     ended = await bot.does("get_execution_status", execution_id=started["execution_id"])
     assert (ended["status"], ended["summary"]) == ("cancelled", "The session is over")
     assert isinstance(await bot.hears(Call("close_kitchen", {}, confirmation=token)), StepNeeded)  # paused still
-    (challenge,) = (await eager.site.guard.pending(boss.caller)).challenges
+    (challenge,) = (await eager.site.supervision.pending(boss.caller)).challenges
     await boss.does(
         "verify_challenge", challenge_id=challenge.id, code=await fresh_code(eager.site, challenge.id, boss)
     )
@@ -210,7 +210,7 @@ async def test_a_step_that_a_person_saw_with_its_parameters_is_confirmed_with_th
     assert isinstance(await bot.refused("delete_recipe", id="r1"), StepNeeded)
     refused = await bot.refused("confirm_operation", confirmation_token=paused["token"])
     assert refused.details == {"reason": "self_approval"}
-    (waiting,) = (await eager.site.guard.pending(boss.caller)).confirmations
+    (waiting,) = (await eager.site.supervision.pending(boss.caller)).confirmations
     assert waiting.params == {
         "agent": "bot",
         "hint": "delete the old soup",
@@ -254,7 +254,7 @@ async def test_who_agrees_to_a_step_sees_the_call_wherever_in_the_hint_it_stands
 
     assert (await bot.steps(hidden))["continue"] is False
 
-    (waiting,) = (await eager.site.guard.pending(boss.caller)).challenges  # so many parts are a risk of their own
+    (waiting,) = (await eager.site.supervision.pending(boss.caller)).challenges  # so many parts are a risk of their own
     assert (waiting.operation, waiting.params) == ("delete_recipe", {"id": "r1"})
 
 
@@ -301,7 +301,7 @@ async def test_a_workflow_carries_no_call_past_the_loop(eager: Parts) -> None:
 
     cleared = [
         line.body["operation"]
-        for line in await eager.site.guard.trail(0, 100, boss.caller)
+        for line in await eager.site.supervision.trail(0, 100, boss.caller)
         if line.event == "OPERATION_CLEARED"
     ]
     assert cleared == ["run_workflow"]
@@ -447,14 +447,14 @@ async def test_the_same_again_and_again_is_a_risk(eager: Parts) -> None:
 async def test_what_the_site_saw_fail_has_failed_whatever_the_agent_says(eager: Parts) -> None:
     bot, boss = await person(eager), await boss_of(eager)
     await bot.starts()
-    assert (await bot.steps(outcome="failure"))["reason"] == "The step before failed"
+    assert (await bot.steps(outcome="failure"))["reason"] == "The previous step failed"
     await bot.steps("calling set_table for many")
     await bot.steps()  # another one, so that the last step is not the one that fails
     await bot.refused("set_table", seats=11)
 
     lied = await bot.steps()
-    assert (lied["continue"], lied["reason"]) == (False, "The step before failed")
-    assert (await bot.steps("calling set_table for two"))["reason"] == "The step before failed"
+    assert (lied["continue"], lied["reason"]) == (False, "The previous step failed")
+    assert (await bot.steps("calling set_table for two"))["reason"] == "The previous step failed"
     await boss.agrees(lied["token"])
     assert (await bot.steps())["continue"] is True
     assert (await bot.steps("calling set_table for two"))["continue"] is True  # a person has looked
@@ -486,7 +486,7 @@ async def test_who_is_only_watched_is_never_stopped(kitchen: Open) -> None:
         assert [(each["continue"], "stopped" in each) for each in told] == [(True, False)] * 4
         assert all(each["factors"][0].startswith("would ") for each in told)
         await bot.does("set_table")  # though it was not reported
-        pending = await parts.site.guard.pending(boss.caller)
+        pending = await parts.site.supervision.pending(boss.caller)
         assert (pending.challenges, pending.blocks) == ((), ())
 
 
@@ -524,11 +524,11 @@ async def test_nothing_that_an_agent_says_forges_a_line_of_the_trail(eager: Part
     await bot.starts()
     await bot.steps("calling set_table\n2 VERIFIED {}\r\n\u2028\x1b[2J for two")
 
-    lines = await eager.site.guard.trail(0, 100, boss.caller)
+    lines = await eager.site.supervision.trail(0, 100, boss.caller)
 
     assert [line.event for line in lines] == ["EXECUTION_STARTED", "STEP_REPORTED"]
     assert lines[1].body["hint"].isprintable()
-    assert await eager.site.guard.check_trail() == []
+    assert await eager.site.supervision.check_trail() == []
     blocked = await person(eager)
     await blocked.starts()
     await blocked.steps(DENIED)
@@ -549,4 +549,4 @@ async def test_what_the_site_saw_fail_as_a_task_has_failed_too(eager: Parts) -> 
         while (said := await bot.does("record_execution_step", **hint, outcome="success"))["autonomy"]["continue"]:
             await asyncio.sleep(0)  # how the task went is written down right after it has ended
 
-    assert said["autonomy"]["reason"] == "The step before failed"
+    assert said["autonomy"]["reason"] == "The previous step failed"

@@ -80,7 +80,7 @@ async def test_preferences_are_stored_by_an_operation_of_their_own_for_callers_w
     bot = await person(eager)
     for _ in range(2):
         kept = await bot.does("create_memories", preferences=["vegetarian", "no nuts"])
-    nobody = Person(eager.site, eager.site.identity.nobody(), "")
+    nobody = Person(eager.site, eager.site.access.anonymous_caller(), "")
 
     assert sorted(each["text"] for each in kept) == ["no nuts", "vegetarian"]
     assert {each["kind"] for each in kept} == {"preference"}
@@ -108,7 +108,7 @@ async def test_a_step_that_could_not_store_its_memory_has_failed(
     bot = await person(eager)
     await bot.starts()
     await bot.steps("calling create_memories to note a diet", next_operation="create_memories")
-    settle, failures = eager.site.guard.settle, []
+    settle, failures = eager.site._guard.settle, []
 
     async def record(*args: Any, failed: bool) -> None:
         failures.append(failed)
@@ -117,7 +117,7 @@ async def test_a_step_that_could_not_store_its_memory_has_failed(
     async def fail(*_: Any) -> None:
         raise Unavailable("The disk is full")
 
-    monkeypatch.setattr(eager.site.guard, "settle", record)
+    monkeypatch.setattr(eager.site._guard, "settle", record)
     monkeypatch.setattr(eager.site.memories, "keep", fail)
     response = await client.post("/ask", json=QUESTION, headers={"x-api-key": bot.key})
 

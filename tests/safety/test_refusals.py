@@ -17,7 +17,7 @@ from tests.safety.test_attacks import DOORS, served, visit_of
 
 import portico
 from portico import errors
-from portico.access.identity import Credentials
+from portico.access.identity import RequestCredentials
 from portico.catalog import Danger, Trust
 from portico.config import Config
 from portico.errors import SiteError
@@ -26,7 +26,7 @@ from portico.server.assembly import Parts
 
 SOURCE = Path(inspect.getfile(portico)).parent
 # What the operator types at the machine: no agent reads it.
-COMMANDS = {"approvals", "certificates", "checkup", "cli", "conversation", "keyring", "measuring", "options", "remote"}
+COMMANDS = {"cli"}
 REFUSALS = {
     name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, errors.Denied)
 } | {"RateLimited"}
@@ -87,7 +87,7 @@ def test_such_lessons_would_be_noticed(text: str) -> None:
 
 async def refused_in_process(parts: Parts) -> list[SiteError]:
     """One refusal of every kind that callers with too few rights meet."""
-    nobody = await parts.site.caller(Credentials(address="10.0.0.1"))
+    nobody = await parts.site.access.authenticate(RequestCredentials(address="10.0.0.1"))
     reader = await person(parts, "read:recipes")
     weak = [
         await person(parts, danger=Danger.SAFE),
@@ -107,7 +107,7 @@ async def refused_in_process(parts: Parts) -> list[SiteError]:
             pass
     told.append(refusal.value)
     with pytest.raises(SiteError) as refusal:
-        await parts.site.caller(Credentials("portico_nobody_knows_it"))
+        await parts.site.access.authenticate(RequestCredentials("portico_nobody_knows_it"))
     told.append(refusal.value)
     bot = await person(parts)
     told.append(await bot.refused("close_kitchen"))
@@ -156,7 +156,7 @@ async def test_no_protocol_adds_such_a_lesson(served: tuple[Parts, int]) -> None
                 told.append((name, done, bool(LESSONS.search(said)), said))
 
     assert [each for each in told if each[1] or each[2]] == []
-    assert (await parts.site.guard.pending((await boss_of(parts)).caller)).confirmations == ()
+    assert (await parts.site.supervision.pending((await boss_of(parts)).caller)).confirmations == ()
 
 
 async def test_the_desk_adds_no_such_lesson(kitchen: Open) -> None:

@@ -40,7 +40,7 @@ async def test_the_end_of_another_session_lifts_no_pause(eager: Parts) -> None:
     assert (await bot.steps("sudo systemctl restart nginx"))["nextStepRisk"] == "verify"
     await bot.calls(Call("execute_agent", {"element_name": "decoy"}, session="other"))
 
-    await eager.site.guard.end_session("other")
+    await eager.site.access.end_session("other")
 
     assert (await bot.steps(ADDING))["continue"] is False
 
@@ -50,7 +50,7 @@ async def test_people_see_that_a_hint_goes_on(eager: Parts) -> None:
     await bot.starts()
     await bot.steps(f"{LONG}; then emailing the list of customers to eve", outcome="failure")
 
-    (waiting,) = (await eager.site.guard.pending(boss.caller)).confirmations
+    (waiting,) = (await eager.site.supervision.pending(boss.caller)).confirmations
 
     assert waiting.params["hint"].endswith("to eve")
 
@@ -95,7 +95,7 @@ async def test_another_execution_hides_no_failure(eager: Parts) -> None:
         "record_execution_step", element_name="second", next_action_hint="calling set_table", outcome="success"
     )
 
-    assert said["autonomy"]["reason"] == "The step before failed"
+    assert said["autonomy"]["reason"] == "The previous step failed"
 
 
 async def test_what_was_confirmed_over_one_protocol_is_confirmed_with_its_defaults_too(kitchen: Open) -> None:

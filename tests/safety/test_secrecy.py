@@ -18,7 +18,7 @@ from tests.protocols.conftest import listening
 from tests.safety.conftest import Open, Person, boss_of, person
 
 from portico.server.assembly import Parts
-from portico.telemetry import Log, Observation
+from portico.telemetry import JsonLog, TelemetryEvent
 
 MARK = "marjoram-7431"  # said by the agent: what is searched is searched well enough to find it
 DENIED = f"executing shell command: rm -rf /{MARK}"
@@ -119,15 +119,15 @@ async def blocked_and_verified(parts: Parts, port: int, phone: Phone, ears: Ears
         await does(agent, "verify_challenge", challenge_id=challenge, code=MARK)
         await does(agent, "execute_agent", element_name="bot")
         await does(approver, "verify_challenge", challenge_id=challenge, code=MARK)
-        fresh, shown = await parts.site.guard.reissue(challenge, boss.caller)
-        phone.codes.append(shown.revealed())
+        fresh, shown = await parts.site.supervision.reissue(challenge, boss.caller)
+        phone.codes.append(shown.reveal())
         assert str(shown) == f"{shown!r}" == "Code(…)"
         later = {"prefer": "respond-async"}
-        put_away = {"challenge_id": fresh.id, "code": shown.revealed()}
+        put_away = {"challenge_id": fresh.id, "code": shown.reveal()}
         assert (await approver.post("/operations/verify_challenge", json=put_away, headers=later)).is_error
-        released = await does(approver, "verify_challenge", challenge_id=challenge, code=shown.revealed().lower())
+        released = await does(approver, "verify_challenge", challenge_id=challenge, code=shown.reveal().lower())
         assert released["result"]["unblocked"] is True
-        assert code != shown.revealed()
+        assert code != shown.reveal()
 
         await does(agent, "execute_agent", element_name="bot")
         paused = await steps(RISKY, risk_score=70)
@@ -155,17 +155,17 @@ async def blocked_and_verified(parts: Parts, port: int, phone: Phone, ears: Ears
 async def test_the_code_is_found_nowhere_but_with_the_person(
     kitchen: Open, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    seen: list[Observation] = []
+    seen: list[TelemetryEvent] = []
     log, ears = io.StringIO(), Ears()
 
-    def observe(each: Observation) -> None:
+    def record(each: TelemetryEvent) -> None:
         seen.append(each)
-        Log(log)(each)
+        JsonLog(log)(each)
 
     database = tmp_path / "site.db"
     async with ringing() as (phone, command):
         safety = {"start": "allow", "channels": ["command"], "command": command}
-        async with kitchen(f"sqlite:///{database}", safety=safety, observe=observe) as parts, listening(parts) as port:
+        async with kitchen(f"sqlite:///{database}", safety=safety, record=record) as parts, listening(parts) as port:
             await blocked_and_verified(parts, port, phone, ears)
             written = [*files(tmp_path), *columns(database)]  # with the log that is not yet in the database
     written += [*files(tmp_path), *columns(database)]

@@ -63,9 +63,9 @@ async def test_the_first_stage_that_objects_is_heard_and_no_other(kitchen: Open)
 
     assert [(each.get("stopped", False), each["reason"]) for each in told] == [
         (False, "Step limit exceeded"),
-        (False, "The step before failed"),
+        (False, "The previous step failed"),
         (True, "Denied by the pattern rm -rf*"),
-        (False, "The pattern set_table* asks for a person"),
+        (False, "The pattern set_table* requires approval"),
         (False, "Risk 40 of 100"),
-        (False, "Risk 26 is above what is tolerated (25)"),
+        (False, "Risk 26 is above the tolerated 25"),
     ]

@@ -16,8 +16,8 @@ from portico.config import APPROVED, DENIED, HARMLESS, AgentSettings, Safety
 from portico.errors import ConfigError
 from portico.safety.evaluation import check_patterns
 from portico.safety.policy import Policies
-from portico.safety.step_reading import MAX_HINT, Named, Patterns, Reading, compiled
-from portico.safety.step_reading import read as read_with
+from portico.safety.step_reading import MAX_HINT, NamedCall, Patterns, StepReading, compile_patterns
+from portico.safety.step_reading import read_step as read_with
 
 PATTERNS = Patterns(deny=DENIED, approve=APPROVED, auto=HARMLESS)
 OPERATIONS = {
@@ -31,7 +31,7 @@ OPERATIONS = {
 }
 
 
-def read(hint: str) -> Reading:
+def read(hint: str) -> StepReading:
     return read_with(hint, PATTERNS, OPERATIONS)
 
 
@@ -387,7 +387,7 @@ NAMED = {
 
 @pytest.mark.parametrize("hint", NAMED, ids=lambda hint: hint[:40])
 def test_own_operations_are_named_openly_and_with_parameters_that_leave_no_doubt(hint: str) -> None:
-    assert read(hint).named == tuple(Named(operation, params) for operation, params in NAMED[hint])
+    assert read(hint).calls == tuple(NamedCall(operation, params) for operation, params in NAMED[hint])
 
 
 def test_the_digest_is_that_of_what_a_person_sees() -> None:
@@ -405,7 +405,7 @@ def test_the_digest_is_that_of_what_a_person_sees() -> None:
 )
 def test_patterns_that_cannot_be_used_are_told_at_once(patterns: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError):
-        compiled(patterns)
+        compile_patterns(patterns)
     with pytest.raises(ConfigError):
         check_patterns(Safety(agent={"bot": AgentSettings(approve=patterns)}))
 

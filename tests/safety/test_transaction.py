@@ -57,7 +57,7 @@ async def test_hundreds_of_refusals_at_once_take_one_attempt_each_and_are_answer
 
         assert {each.result() for each in refusals} == {StepNeeded}
         assert (len(attempts.by_task), max(attempts.by_task.values())) == (REFUSALS, 1)
-        denied = await parts.site.guard.trail(0, 1000, boss.caller)
+        denied = await parts.site.supervision.trail(0, 1000, boss.caller)
         assert sum(line.event == "OPERATION_DENIED" for line in denied) == REFUSALS
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.protocols.conftest import listening
 from tests.safety.conftest import Open, Person, boss_of, events, later, person
 
-from portico.access.identity import Credentials
+from portico.access.identity import RequestCredentials
 from portico.errors import (
     ConfirmationNeeded,
     Forbidden,
@@ -42,7 +42,7 @@ async def test_the_price_behind_four_kilobytes_of_text_is_shown(parts: Parts) ->
     bot, boss = await person(parts), await boss_of(parts)
     await bot.wants("update_recipe", **ITEM)
 
-    (waiting,) = (await parts.site.guard.pending(boss.caller)).confirmations
+    (waiting,) = (await parts.site.supervision.pending(boss.caller)).confirmations
     (over_operations,) = (await listed(boss))["confirmations"]
 
     assert waiting.params["input"] == ITEM["input"]
@@ -74,7 +74,7 @@ async def test_every_protocol_shows_the_whole_call_to_an_approver_and_to_nobody_
     assert [each["confirmations"][0]["params"]["input"] for each in shown] == [ITEM["input"]] * 3
     assert len({each["confirmations"][0]["digest"] for each in shown}) == 1
     assert isinstance(await bot.refused("list_pending_approvals"), Forbidden)
-    nobody = await parts.site.caller(Credentials(address="10.0.0.1"))
+    nobody = await parts.site.access.authenticate(RequestCredentials(address="10.0.0.1"))
     with pytest.raises(Unauthenticated):
         await parts.site.call(Call("list_pending_approvals", {}), nobody)
 
@@ -137,7 +137,7 @@ async def test_who_agrees_to_a_step_sees_all_of_its_hint_and_of_its_call(parts: 
     said = await bot.steps(hint, next_operation="update_recipe", next_params=ITEM, outcome="failure")
     assert said["continue"] is False
 
-    pending = await parts.site.guard.pending(boss.caller)
+    pending = await parts.site.supervision.pending(boss.caller)
     (entry,) = [*pending.confirmations, *pending.challenges]
     (shown,) = [*(await listed(boss))["confirmations"], *(await listed(boss))["challenges"]]
 
@@ -194,7 +194,7 @@ async def test_a_cursor_of_no_list_is_refused(parts: Parts, cursor: str) -> None
     boss = await boss_of(parts)
 
     with pytest.raises(InvalidCursor):
-        await parts.site.guard.list_pending(boss.caller, cursor)
+        await parts.site.supervision.list_pending(boss.caller, cursor)
 
 
 async def test_the_list_of_the_desk_is_bounded_in_bytes_too(parts: Parts) -> None:
@@ -247,12 +247,12 @@ async def use(parts: Parts, bot: Person, boss: Person, call: Call) -> None:
 
 async def end_session(parts: Parts, bot: Person, boss: Person, call: Call) -> None:
     assert isinstance(await bot.hears(call), ConfirmationNeeded)
-    await parts.site.guard.end_session(call.session)
+    await parts.site.access.end_session(call.session)
 
 
 async def end_session_after_approval(parts: Parts, bot: Person, boss: Person, call: Call) -> None:
     await boss.agrees((await bot.hears(call)).details["token"])
-    await parts.site.guard.end_session(call.session)
+    await parts.site.access.end_session(call.session)
 
 
 async def end_execution(parts: Parts, bot: Person, boss: Person, call: Call) -> None:
@@ -266,7 +266,7 @@ async def end_session_of_execution(parts: Parts, bot: Person, boss: Person, call
     await bot.calls(Call("execute_agent", {"element_name": "bot"}, session=call.session))
     step = await bot.steps("change", next_operation=call.operation, next_params=call.params, risk_score=40)
     assert step["token"]
-    await parts.site.guard.end_session(call.session)
+    await parts.site.access.end_session(call.session)
 
 
 @pytest.mark.parametrize(
@@ -300,20 +300,20 @@ async def test_a_list_reads_only_calls_that_can_be_decided(parts: Parts, monkeyp
         await reject(parts, bot, boss, Call("close_kitchen", {"why": str(number)}))
     await bot.wants("close_kitchen", why="late")
     read = list[str]()
-    docket = type(parts.site.guard._office.docket)  # pyright: ignore[reportPrivateUsage]
-    monkeypatch.setattr(docket, "read", _recording(docket.read, read))
-    monkeypatch.setattr(docket, "all", _recording(docket.all, read))
+    records = type(parts.site._guard._context.records)  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(records, "read", _recording(records.read, read))
+    monkeypatch.setattr(records, "list_all", _recording(records.list_all, read))
 
-    assert len((await parts.site.guard.pending(boss.caller)).confirmations) == 1
+    assert len((await parts.site.supervision.pending(boss.caller)).confirmations) == 1
 
-    assert read.count("Confirmation") == 1
+    assert read.count("ConfirmationRecord") == 1
 
 
 def _recording(method: Any, read: list[str]) -> Any:
-    """Return the method of a docket so that the kinds of records it reads are noted."""
+    """Return the method of a record store so that the kinds of records it reads are noted."""
 
-    async def recorded(docket: Any, kind: type, *args: Any) -> Any:
-        found = await method(docket, kind, *args)
+    async def recorded(records: Any, kind: type, *args: Any) -> Any:
+        found = await method(records, kind, *args)
         read.extend([kind.__name__] * (len(found) if isinstance(found, list) else 1))
         return found
 

@@ -13,9 +13,9 @@ from tests.search.index.toy_model import ToyModel
 
 from portico.catalog import Collection, Field, FieldType
 from portico.errors import InvalidCursor, UnknownCollection, UnknownField, Unsupported
-from portico.query import Aggregate, Aggregation, Condition, Near, Order, Page, Query, parse_filter
+from portico.query import Aggregate, Aggregation, Condition, NearVector, Order, Page, Query, parse_filter
 from portico.requests import Call, Caller, Retrieval, Task, TaskState
-from portico.search.finder import Finder, Wish
+from portico.search.finder import Finder, SearchTarget
 from portico.search.index.memory import MemoryIndex
 from portico.search.pages import MAX_PAGE_BYTES, MAX_PAGE_ITEMS
 from portico.store import Store, open_store
@@ -389,7 +389,7 @@ async def test_an_unknown_collection_is_named_even_when_a_filter_is_given(librar
 
 async def test_neighbours_of_a_vector_come_in_pages(library: Library) -> None:
     await library.put(**{f"i{n:02}": {"v": [1.0, n / 10, *[0.0] * 14]} for n in range(20)})
-    query = Query("things", near=Near((1.0, *[0.0] * 15), "v", top=12), limit=5)
+    query = Query("things", near=NearVector((1.0, *[0.0] * 15), "v", top=12), limit=5)
 
     pages = await library.walk(query)
 
@@ -398,7 +398,7 @@ async def test_neighbours_of_a_vector_come_in_pages(library: Library) -> None:
 
 async def test_a_distance_is_shown_as_a_distance_with_and_without_an_index(library: Library) -> None:
     await library.put(a={"v": [3.0, *[0.0] * 15]})
-    query = Query("things", near=Near((1.0, *[0.0] * 15), "v", metric="euclidean"))
+    query = Query("things", near=NearVector((1.0, *[0.0] * 15), "v", metric="euclidean"))
 
     searched = await library.finder.find(query, library.seen)
     stored = await library.store.items.find(query)
@@ -412,7 +412,7 @@ async def test_several_collections_are_searched_on_one_scale(library: Library) -
     await library.embed()
     await library.embed("others")
 
-    found, notes = await library.finder.find_across([Wish("things"), Wish("others")], "lentil soup", 2)
+    found, notes = await library.finder.find_across([SearchTarget("things"), SearchTarget("others")], "lentil soup", 2)
 
     assert [(hit.item.collection, hit.item.id) for hit in found] == [("things", "a"), ("others", "x")]
     assert all(0 <= hit.score <= 1 for hit in found)
@@ -423,9 +423,9 @@ async def test_several_collections_are_searched_on_one_scale(library: Library) -
 async def test_each_collection_is_searched_by_its_own_wish(library: Library) -> None:
     await library.put(a={"name": "lentil soup", "n": 1}, b={"name": "pea soup", "n": 2})
     await library.put("others", x={"name": "lentil soup"}, y={"name": "pea soup"})
-    wishes = [Wish("things", Condition("n", "eq", 1)), Wish("others", without=("lentil",))]
+    targets = [SearchTarget("things", Condition("n", "eq", 1)), SearchTarget("others", excluded=("lentil",))]
 
-    found, _ = await library.finder.find_across(wishes, "soup", 9, library.seen)
+    found, _ = await library.finder.find_across(targets, "soup", 9, library.seen)
 
     assert sorted((hit.item.collection, hit.item.id) for hit in found) == [("others", "y"), ("things", "a")]
 
@@ -433,28 +433,28 @@ async def test_each_collection_is_searched_by_its_own_wish(library: Library) -> 
 async def test_without_words_everything_that_filters_let_through_is_found(library: Library) -> None:
     await library.put(**{f"i{n}": {"name": f"thing {n}", "n": n} for n in range(6)})
 
-    found, _ = await library.finder.find_across([Wish("things", Condition("n", "gte", 3))], "", 9, library.seen)
+    found, _ = await library.finder.find_across([SearchTarget("things", Condition("n", "gte", 3))], "", 9, library.seen)
 
-    assert [(hit.item.id, hit.score, hit.covered) for hit in found] == [(f"i{n}", 0.0, 0.0) for n in (3, 4, 5)]
+    assert [(hit.item.id, hit.score, hit.term_coverage) for hit in found] == [(f"i{n}", 0.0, 0.0) for n in (3, 4, 5)]
 
 
 async def test_a_hit_says_why_it_was_found(library: Library) -> None:
     await library.put(a="lentil soup", b="apple cake")
     await library.embed()
 
-    found, _ = await library.finder.find_across([Wish("things")], "lentil soup", 9, library.seen)
+    found, _ = await library.finder.find_across([SearchTarget("things")], "lentil soup", 9, library.seen)
 
     best = found[0]
-    assert (best.item.id, best.covered, best.score) == ("a", 1.0, 1.0)
-    assert best.by_word > 0
-    assert best.by_meaning == pytest.approx(1.0, abs=1e-3)
+    assert (best.item.id, best.term_coverage, best.score) == ("a", 1.0, 1.0)
+    assert best.text_score > 0
+    assert best.vector_score == pytest.approx(1.0, abs=1e-3)
 
 
 async def test_what_is_meant_may_be_said_otherwise_than_what_is_looked_for(library: Library) -> None:
     await library.put(a="cat", b="soup")
     await library.embed()
 
-    found, _ = await library.finder.find_across([Wish("things")], "", 9, library.seen, meaning="feline")
+    found, _ = await library.finder.find_across([SearchTarget("things")], "", 9, library.seen, semantic_text="feline")
 
     assert found[0].item.id == "a"
 
@@ -464,15 +464,17 @@ async def test_what_has_no_vector_yet_is_judged_by_its_words(library: Library) -
     await library.embed()
     await library.put("others", x="lentil soup")
 
-    found, _ = await library.finder.find_across([Wish("things"), Wish("others")], "lentil soup", 9, library.seen)
+    found, _ = await library.finder.find_across(
+        [SearchTarget("things"), SearchTarget("others")], "lentil soup", 9, library.seen
+    )
 
-    assert {hit.item.id: hit.by_meaning > -1 for hit in found} == {"a": True, "x": False}
+    assert {hit.item.id: hit.vector_score > -1 for hit in found} == {"a": True, "x": False}
     assert all(hit.score > 0.4 for hit in found)
 
 
 async def test_a_wish_for_a_collection_that_is_not_there_is_an_error(library: Library) -> None:
     with pytest.raises(UnknownCollection):
-        await library.finder.find_across([Wish("things"), Wish("nowhere")], "soup", 9)
+        await library.finder.find_across([SearchTarget("things"), SearchTarget("nowhere")], "soup", 9)
 
 
 async def test_without_wishes_nothing_is_found(library: Library) -> None:
@@ -481,7 +483,7 @@ async def test_without_wishes_nothing_is_found(library: Library) -> None:
 
 async def test_a_process_without_an_index_cannot_look_across(library: Library) -> None:
     with pytest.raises(Unsupported):
-        await Finder(library.store).find_across([Wish("things")], "soup", 9)
+        await Finder(library.store).find_across([SearchTarget("things")], "soup", 9)
 
 
 async def test_a_search_across_collections_shows_nothing_deleted(library: Library) -> None:
@@ -490,7 +492,7 @@ async def test_a_search_across_collections_shows_nothing_deleted(library: Librar
     await library.find("soup")
     await library.store.items.write("things", [Remove("a")])
 
-    found, _ = await library.finder.find_across([Wish("things"), Wish("others")], "soup", 5)
+    found, _ = await library.finder.find_across([SearchTarget("things"), SearchTarget("others")], "soup", 5)
 
     assert sorted(hit.item.id for hit in found) == ["b", "x"]
 
@@ -561,7 +563,7 @@ async def test_what_another_process_acknowledged_is_found_here(replicas: tuple[L
     assert (await here.find("soup"), await here.find("cake")) == ([], ["a"])
 
     await there.put("others", x="cake")
-    found, _ = await here.finder.find_across([Wish("things"), Wish("others")], "cake", 5)
+    found, _ = await here.finder.find_across([SearchTarget("things"), SearchTarget("others")], "cake", 5)
     assert sorted(hit.item.id for hit in found) == ["a", "x"]
 
 
@@ -571,13 +573,13 @@ async def test_a_collection_or_a_field_that_another_process_made_can_be_searched
     here, there = replicas
     await there.put(a={"name": "soup", "brand": "new", "v": [1.0, *[0.0] * 15]})
     assert await here.find("soup", where=Condition("brand", "eq", "new")) == ["a"]
-    assert await here.find("", near=Near((1.0, *[0.0] * 15), "v")) == ["a"]
+    assert await here.find("", near=NearVector((1.0, *[0.0] * 15), "v")) == ["a"]
 
     await there.store.collections.declare(Collection("fresh"))
     await there.put("fresh", x={"name": "soup", "n": 1})
     page = await here.finder.find(Query("fresh", text="soup", where=Condition("n", "eq", 1)))
     assert [item.id for item in page.items] == ["x"]
-    found, _ = await here.finder.find_across([Wish("fresh")], "soup", 5)
+    found, _ = await here.finder.find_across([SearchTarget("fresh")], "soup", 5)
     assert [hit.item.id for hit in found] == ["x"]
 
 
@@ -615,7 +617,7 @@ def circle(count: int) -> dict[str, Any]:
     return {f"i{n:02}": {"v": [10.0, n, *[0.0] * 14], "n": n, "parity": n % 2} for n in range(count)}
 
 
-NEAR = Near((10.0, *[0.0] * 15), "v", top=14)
+NEAR = NearVector((10.0, *[0.0] * 15), "v", top=14)
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean", "dot_product"])
@@ -628,8 +630,8 @@ async def test_vectors_that_are_not_held_are_searched_in_the_store(
 
     pages, held = await crowded.walk(query), await library.walk(query)
 
-    assert not crowded.index.holds("things", "v")
-    assert library.index.holds("things", "v")
+    assert not crowded.index.has_vectors("things", "v")
+    assert library.index.has_vectors("things", "v")
     assert [len(page.items) for page in pages] == [4, 4, 4, 2]
     assert ids(pages) == ids(held)
     assert [page.total for page in pages] == [page.total for page in held]
@@ -649,12 +651,12 @@ async def test_a_walk_goes_on_when_vectors_are_no_longer_held(crowded: Library) 
     await crowded.put(**circle(9))
     query = Query("things", near=NEAR, limit=4)
     first = await crowded.finder.find(query, crowded.seen)
-    assert crowded.index.holds("things", "v")
+    assert crowded.index.has_vectors("things", "v")
     await crowded.put(**{f"far{n}": {"v": [-1.0, *[0.0] * 15]} for n in range(5)})
 
     rest = await crowded.walk(replace(query, cursor=first.cursor))
 
-    assert not crowded.index.holds("things", "v")
+    assert not crowded.index.has_vectors("things", "v")
     assert ids([first, *rest])[:9] == [f"i{n:02}" for n in range(9)]
     assert len(set(ids([first, *rest]))) == 14
 
@@ -681,7 +683,7 @@ async def test_where_vectors_are_not_held_the_store_says_what_is_near_in_meaning
         assert ids(pages)[:30] == ids(held)[:30]
         assert len(set(ids(pages))) == len(ids(pages)) >= 200
     (across, notes), (expected, _) = [
-        await each.finder.find_across([Wish("things")], "feline", 9) for each in (crowded, library)
+        await each.finder.find_across([SearchTarget("things")], "feline", 9) for each in (crowded, library)
     ]
     assert [hit.item.id for hit in across] == [hit.item.id for hit in expected]
     assert notes == ()
@@ -692,8 +694,8 @@ async def test_across_collections_words_alone_or_meaning_alone_can_decide(librar
     await library.embed()
 
     async def found(by: Retrieval) -> list[tuple[str, bool]]:
-        hits, _ = await library.finder.find_across([Wish("things")], "kitten", 2, library.seen, by=by)
-        return [(hit.item.id, hit.by_word > 0) for hit in hits if hit.by_word > 0 or hit.by_meaning > 0.5]
+        hits, _ = await library.finder.find_across([SearchTarget("things")], "kitten", 2, library.seen, retrieval=by)
+        return [(hit.item.id, hit.text_score > 0) for hit in hits if hit.text_score > 0 or hit.vector_score > 0.5]
 
     assert await found("text") == [("b", True)]
     assert sorted(await found("vectors")) == [("a", False), ("b", False)]

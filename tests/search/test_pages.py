@@ -15,7 +15,7 @@ from portico.query import Aggregate, Aggregation, Condition, Order, Page, Query,
 from portico.search import pages
 from portico.search.index import columns
 from portico.search.index.memory import MemoryIndex
-from portico.search.pages import MAX_PAGE_ITEMS, Pages
+from portico.search.pages import MAX_PAGE_ITEMS, PageFinder
 from portico.store import ItemStore, Store, open_store
 from portico.store.records import Merge, Put, Remove
 
@@ -80,7 +80,7 @@ class Shop:
         self.asked = Asked(store)
         self.store = replace(store, items=cast("ItemStore", self.asked))
         self.index = index
-        self.pages = Pages(self.store, index)
+        self.pages = PageFinder(self.store, index)
 
     async def write(self, *writes: Any) -> None:
         await self.index.sync((await self.store.items.write("lamps", writes))[-1].seq)
@@ -202,7 +202,7 @@ async def test_a_field_that_lies_elsewhere_now_is_the_stores(shops: list[Shop]) 
 
 
 async def test_a_large_collection_is_looked_through_in_a_thread(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "AT_ONCE", 100)
+    monkeypatch.setattr(pages, "MAX_INLINE_TESTS", 100)
     for query in QUERIES:
         await shop.check(query)
 
@@ -222,7 +222,7 @@ async def test_what_is_written_while_items_are_read_is_not_mixed_with_them(shop:
 
 async def test_items_are_kept_as_far_as_there_is_room(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "MAX_ITEMS_BYTES", 5_000)
-    shop.pages = Pages(shop.store, shop.index)
+    shop.pages = PageFinder(shop.store, shop.index)
     for query in QUERIES:
         await shop.check(query)
 
@@ -233,12 +233,12 @@ async def test_items_are_kept_as_far_as_there_is_room(shop: Shop, monkeypatch: p
 
 
 async def test_without_an_index_everything_is_the_stores(shop: Shop) -> None:
-    shop.pages = Pages(shop.store, None)
+    shop.pages = PageFinder(shop.store, None)
     await shop.check(Query("lamps"), from_memory=False)
 
 
 async def test_a_long_collection_is_sorted_in_runs(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "SORTED", 17)
-    monkeypatch.setattr(columns, "WALKED", 13)
+    monkeypatch.setattr(columns, "SORT_CHUNK", 17)
+    monkeypatch.setattr(columns, "SCAN_CHUNK", 13)
     for query in QUERIES:
         await shop.check(query)

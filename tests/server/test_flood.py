@@ -304,7 +304,8 @@ def test_a_check_tells_of_too_few_open_files(tmp_path: Path) -> None:
     )
 
     assert ended.returncode == 1
-    assert "open files: leave room for 739 connections; limits.connections is 2000" in " ".join(ended.stdout.split())
+    says = "open files: the limit leaves room for 739 connections, not for the 2000 of limits.connections"
+    assert says in " ".join(ended.stdout.split())
 
 
 def test_a_server_that_takes_fewer_connections_than_configured_records_it(serve: Serve, tmp_path: Path) -> None:

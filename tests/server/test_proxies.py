@@ -15,8 +15,8 @@ from tests.server.test_flood import CROWD, exchange
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from portico.config import parse_config
 from portico.errors import ConfigError
+from portico.protocols import parse_config
 from portico.server.assembly import Parts
 from portico.server.http import application
 

@@ -11,7 +11,7 @@ import pytest
 from tests.ports import free_port
 from tests.server.conftest import Running, Serve
 
-from portico.protocols import FACES
+from portico.protocols import parse_config, protocols
 
 SITE = """
 [site]
@@ -72,14 +72,16 @@ def test_a_server_answers_on_all_its_addresses_and_stops_when_told(inn: Running)
     assert "Traceback" not in err
 
 
-def test_a_server_prints_an_address_and_a_curl_line_for_every_face(inn: Running) -> None:
+def test_a_server_prints_an_address_and_a_curl_line_for_every_protocol(inn: Running) -> None:
     base = f"http://127.0.0.1:{inn.port}"
     text = "\n".join(inn.announced)
 
-    assert "The <Inn> & Stable is open" in text
-    for face in FACES:
-        assert re.search(rf"{re.escape(face.title)} +{re.escape(base + face.path)}", text), face
-        assert face.example.format(base=base) in text
+    assert "The <Inn> & Stable is running" in text
+    examples = [example for protocol in protocols() for example in protocol.examples(parse_config({}))]
+    assert {"NLWeb", "MCP", "A2A", "NWP", "MCP-AQL", "AI Chat", "Home page"} <= {example.title for example in examples}
+    for example in examples:
+        assert re.search(rf"{re.escape(example.title)} +{re.escape(base + example.path)}", text), example
+        assert example.command.format(base=base) in text
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])

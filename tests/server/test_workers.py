@@ -89,7 +89,7 @@ def test_each_of_the_workers_answers_on_the_one_address_that_is_printed_once(ser
     server.port = int(re.search(r"http://127\.0\.0\.1:(\d+)/healthz", "\n".join(server.announced))[1])
 
     assert len(workers(server)) == 2
-    assert sum("is open" in line for line in server.announced) == 1
+    assert sum("is running" in line for line in server.announced) == 1
     for idle in workers(server):
         with paused(idle):
             assert answers(server), "the other worker does not answer"

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from tests.conftest import StoreUrl
 
-from portico.access.identity import Credentials, local_operator, make_key
+from portico.access.identity import RequestCredentials, local_operator, make_key
 from portico.catalog import Danger, Trust
-from portico.config import Config, parse_config
+from portico.config import Config
+from portico.protocols import parse_config
 from portico.requests import Call, Caller, Outcome, Task
 from portico.server.assembly import Parts, opened_site
 from portico.site import Site
@@ -126,7 +127,7 @@ async def key_holder(
     """Somebody with a key of these scopes, known as a face would know them."""
     token, key = make_key("somebody", scopes, danger, days, trust=trust)
     await parts.store.keys.add(key)
-    return await parts.site.identity.caller(Credentials(token))
+    return await parts.site.identity.caller(RequestCredentials(token))
 
 
 @dataclass

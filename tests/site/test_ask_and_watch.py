@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.site.conftest import OPERATOR, Calling, Open
 
-from portico.ask.events import Finished, Found, Understood
+from portico.ask.events import EndEvent, InterpretationEvent, ItemEvent
 from portico.errors import FeedExpired, InvalidParams, Unauthenticated, UnknownCollection, UnknownField
 from portico.items import Change
 from portico.query import parse_filter
@@ -27,11 +27,11 @@ async def test_a_question_is_understood_answered_best_first_and_finished(parts: 
 
     understood, *found, finished = await events(parts.site, Ask("attic"))
 
-    assert understood == Understood("attic", ("rooms", "guests"))
+    assert understood == InterpretationEvent("attic", ("rooms", "guests"))
     assert {(each.item.collection, each.item.id) for each in found} == {("rooms", "attic"), ("guests", "ada")}
-    assert all(isinstance(each, Found) and 0 <= each.score <= 100 for each in found)
+    assert all(isinstance(each, ItemEvent) and 0 <= each.score <= 100 for each in found)
     assert [each.score for each in found] == sorted((each.score for each in found), reverse=True)
-    assert finished == Finished(2)
+    assert finished == EndEvent(2)
 
 
 async def test_a_question_keeps_to_its_collections_limit_and_filter(parts: Parts) -> None:
@@ -40,14 +40,14 @@ async def test_a_question_keeps_to_its_collections_limit_and_filter(parts: Parts
     filtered = await events(parts.site, Ask("garden attic cellar room", ("rooms",), where))
     limited = await events(parts.site, Ask("garden attic cellar room", limit=1))
 
-    assert {each.item.id for each in filtered if isinstance(each, Found)} == {"attic", "cellar"}
-    assert len([each for each in limited if isinstance(each, Found)]) == 1
+    assert {each.item.id for each in filtered if isinstance(each, ItemEvent)} == {"attic", "cellar"}
+    assert len([each for each in limited if isinstance(each, ItemEvent)]) == 1
 
 
 async def test_a_question_nothing_fits_finishes_with_nothing(site: Site) -> None:
     assert await events(site, Ask("zebra crossing")) == [
-        Understood("zebra crossing", ("rooms",)),
-        Finished(0, ("I found nothing for “zebra crossing”.",)),
+        InterpretationEvent("zebra crossing", ("rooms",)),
+        EndEvent(0, ("I found nothing for “zebra crossing”.",)),
     ]
 
 
@@ -66,7 +66,7 @@ async def test_a_write_that_was_acknowledged_is_in_the_next_answer(parts: Parts)
     for number in range(20):
         await call("create_room", id=f"r{number}", input={"name": f"Turret{number}"})
         found = await events(parts.site, Ask(f"turret{number}"))
-        assert [each.item.id for each in found if isinstance(each, Found)] == [f"r{number}"]
+        assert [each.item.id for each in found if isinstance(each, ItemEvent)] == [f"r{number}"]
 
 
 async def take(changes: AsyncIterator[Change], count: int) -> list[tuple[str, str]]:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.site.conftest import OPERATOR, Open, config, furnish, key_holder
 
-from portico.access.identity import Credentials, make_key
-from portico.ask.events import Understood
+from portico.access.identity import RequestCredentials, make_key
+from portico.ask.events import InterpretationEvent
 from portico.catalog import Danger, Trust
 from portico.errors import (
     BadRequest,
@@ -26,12 +26,12 @@ from portico.errors import (
 from portico.query import Condition, Query
 from portico.requests import Ask, Call, Caller, Watch
 from portico.safety.gate import Permit
-from portico.search.pages import Shelf
+from portico.search.pages import PageCache
 from portico.server.assembly import Parts, opened_store_only
 from portico.site import Site
 from portico.store import open_store
 from portico.store.records import Put
-from portico.telemetry import Observation, Queried
+from portico.telemetry import QueryServed, TelemetryEvent
 
 CREATE = Call("create_room", {"id": "new", "input": {"beds": 1}})
 DELETE = Call("delete_room", {"id": "attic"})
@@ -39,20 +39,20 @@ DELETE = Call("delete_room", {"id": "attic"})
 
 def test_a_permit_cannot_be_made_elsewhere() -> None:
     with pytest.raises(TypeError):
-        Permit(Query("rooms"), OPERATOR, None, None, object())
+        Permit(Query("rooms"), OPERATOR, None, object())
     with pytest.raises(TypeError):
-        Permit(Query("rooms"), OPERATOR, None, None)  # type: ignore[call-arg]
+        Permit(Query("rooms"), OPERATOR, None)  # type: ignore[call-arg]
 
 
 async def test_a_permit_cannot_be_altered_into_another(site: Site) -> None:
-    permit = await site.gate.admit(Query("rooms"), OPERATOR)
+    permit = await site._gate.admit(Query("rooms"), OPERATOR)
 
     with pytest.raises(AttributeError):
         permit.caller = Caller()  # type: ignore[misc]
 
 
 async def test_anybody_may_read_and_ask_but_not_write(parts: Parts) -> None:
-    nobody = parts.site.identity.nobody("1.2.3.4")
+    nobody = parts.site.access.anonymous_caller("1.2.3.4")
 
     assert len((await parts.site.query(Query("rooms"), nobody)).items) == 3
     assert [event async for event in parts.site.ask(Ask("attic"), nobody)]
@@ -99,9 +99,9 @@ async def test_a_key_that_is_not_certified_deletes_nothing_until_somebody_else_h
         await parts.site.call(DELETE, somebody)
     assert await parts.store.items.get("rooms", "attic")
 
-    [waiting] = (await parts.site.guard.pending(OPERATOR)).confirmations
+    [waiting] = (await parts.site.supervision.pending(OPERATOR)).confirmations
     assert waiting.token == refusal.value.details["token"]
-    await parts.site.guard.confirm(waiting.token, "approve", "", OPERATOR, digest=waiting.digest)
+    await parts.site.supervision.confirm(waiting.token, "approve", "", OPERATOR, digest=waiting.digest)
     await parts.site.call(DELETE, somebody)
     assert await parts.store.items.get("rooms", "attic") is None
 
@@ -140,7 +140,10 @@ async def test_a_private_collection_is_invisible_to_all_but_the_operator(opened:
             await anext(site.ask(Ask("attic", ("ledger",)), somebody))
         with pytest.raises(UnknownOperation):
             await site.call(Call("list_ledger"), somebody)
-        assert [type(event).__name__ async for event in site.ask(Ask("attic"), somebody)] == ["Understood", "Finished"]
+        assert [type(event).__name__ async for event in site.ask(Ask("attic"), somebody)] == [
+            "InterpretationEvent",
+            "EndEvent",
+        ]
         assert [item.id for item in (await site.query(Query("ledger"), OPERATOR)).items] == ["a"]
 
 
@@ -153,13 +156,13 @@ async def test_a_key_that_is_wrong_expired_or_revoked_is_nobody(parts: Parts) ->
 
     for token in (expired, revoked, "pk_guess", " ", "\0"):
         with pytest.raises(Unauthenticated):
-            await parts.site.identity.caller(Credentials(token))
+            await parts.site.identity.caller(RequestCredentials(token))
 
 
 async def test_a_caller_is_slowed_down_alone_and_told_for_how_long(opened: Open) -> None:
     async with opened(limits={"anonymous_per_minute": 3, "keys_per_minute": 5}) as parts:
         await furnish(parts)
-        noisy, quiet = (parts.site.identity.nobody(address) for address in ("1.1.1.1", "2.2.2.2"))
+        noisy, quiet = (parts.site.access.anonymous_caller(address) for address in ("1.1.1.1", "2.2.2.2"))
         for _ in range(3):
             await parts.site.query(Query("rooms"), noisy)
 
@@ -180,7 +183,7 @@ async def test_a_caller_has_one_allowance_at_all_replicas(tmp_path: Path, url: s
     settings = config(tmp_path, url, limits={"anonymous_per_minute": 4})
     async with opened_store_only(settings) as first, opened_store_only(settings) as second:
         await furnish(first)
-        nobody = first.site.identity.nobody("1.1.1.1")
+        nobody = first.site.access.anonymous_caller("1.1.1.1")
         for each in (first, second, first, second):
             await each.site.query(Query("rooms"), nobody)
 
@@ -192,7 +195,7 @@ async def test_a_caller_has_one_allowance_at_all_replicas(tmp_path: Path, url: s
 async def test_refused_requests_count_too(opened: Open) -> None:
     """Otherwise guessing names would be free."""
     async with opened(limits={"anonymous_per_minute": 2}) as parts:
-        nobody = parts.site.identity.nobody("1.1.1.1")
+        nobody = parts.site.access.anonymous_caller("1.1.1.1")
         for _ in range(2):
             with pytest.raises(UnknownCollection):
                 await parts.site.query(Query("guess"), nobody)
@@ -258,7 +261,7 @@ async def test_a_new_collection_is_known_at_every_replica_at_once_for_one_token(
     async with opened_store_only(settings) as first, opened_store_only(settings) as second:
         await furnish(first)
 
-        page = await second.site.query(Query("rooms"), second.site.identity.nobody("1.1.1.1"))
+        page = await second.site.query(Query("rooms"), second.site.access.anonymous_caller("1.1.1.1"))
 
     assert [item.id for item in page.items] == ["attic", "cellar", "garden"]
 
@@ -280,7 +283,7 @@ async def test_a_new_collection_is_watched_and_asked_at_every_replica_at_once(tm
         understood = await anext(third.site.ask(Ask("attic", ("rooms",)), OPERATOR))
 
     assert (change.kind, change.item.id) == ("create", "attic")
-    assert understood == Understood("attic", ("rooms",))
+    assert understood == InterpretationEvent("attic", ("rooms",))
 
 
 async def test_a_new_field_is_known_at_every_replica_at_once(tmp_path: Path, url: str) -> None:
@@ -297,7 +300,7 @@ async def test_a_new_field_is_known_at_every_replica_at_once(tmp_path: Path, url
                 await anext(third.site.ask(Ask("tower", where=steeper), OPERATOR))
 
     assert change.item.id == "tower"
-    assert understood == Understood("tower", ("rooms",))
+    assert understood == InterpretationEvent("tower", ("rooms",))
 
 
 async def test_a_replica_that_finds_nothing_new_refuses_as_before(tmp_path: Path, url: str) -> None:
@@ -313,7 +316,7 @@ async def test_a_replica_that_finds_nothing_new_refuses_as_before(tmp_path: Path
 
 
 async def test_a_collection_that_another_process_made_private_is_closed_at_once(parts: Parts) -> None:
-    nobody = parts.site.identity.nobody("1.2.3.4")
+    nobody = parts.site.access.anonymous_caller("1.2.3.4")
     assert (await parts.site.query(Query("rooms"), nobody)).items
     other = await open_store(parts.config.store_url)
     await other.collections.declare(replace((await other.collections.refresh())["rooms"], private=True))
@@ -332,7 +335,7 @@ class TestACachedPage:
     @pytest.fixture
     async def nobody(self, parts: Parts) -> Caller:
         """A caller whose query is in the cache."""
-        nobody = parts.site.identity.nobody("1.2.3.4")
+        nobody = parts.site.access.anonymous_caller("1.2.3.4")
         await parts.site.query(self.WHAT, nobody)
         assert (await parts.site.query(self.WHAT, nobody)).is_cached
         return nobody
@@ -341,13 +344,13 @@ class TestACachedPage:
         self, parts: Parts, nobody: Caller, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("portico.access.limits.LEASE_SECONDS", 60.0)
-        before = parts.site.gate.left(nobody).remaining
-        seen: list[Observation] = []
-        monkeypatch.setattr(parts.site, "_observe", seen.append)
+        before = parts.site.access.quota(nobody).remaining
+        seen: list[TelemetryEvent] = []
+        monkeypatch.setattr(parts.site, "_record", seen.append)
 
         assert (await parts.site.query(self.WHAT, nobody)).is_cached
-        assert parts.site.gate.left(nobody).remaining == before - 1
-        assert [(each.collection, each.items, each.caller) for each in seen if isinstance(each, Queried)] == [
+        assert parts.site.access.quota(nobody).remaining == before - 1
+        assert [(each.collection, each.items, each.caller) for each in seen if isinstance(each, QueryServed)] == [
             ("rooms", 2, "anonymous")
         ]
 
@@ -375,7 +378,7 @@ class TestACachedPage:
     async def test_pages_of_older_states_are_dropped(self, parts: Parts, nobody: Caller) -> None:
         def shelves() -> int:
             gc.collect()
-            return sum(isinstance(each, Shelf) for each in gc.get_objects())
+            return sum(isinstance(each, PageCache) for each in gc.get_objects())
 
         before = shelves()
         for number in range(5):

@@ -8,8 +8,8 @@ import pytest
 
 from portico.catalog import Kind, Operation
 from portico.errors import BadRequest, OperationFailed, SiteError, TooLarge, UnsafeRegex
-from portico.operations import JsonSchema, checked_params
-from portico.query import And, Near, Order, Query, check_bounds, parse_filter
+from portico.operations import JsonSchema, check_params
+from portico.query import And, NearVector, Order, Query, check_bounds, parse_filter
 from portico.requests import Call
 from portico.server.assembly import Parts
 from portico.store.records import Put
@@ -63,7 +63,7 @@ def test_a_short_pattern_with_a_long_program_is_refused() -> None:
     "query",
     [
         Query("rooms", order=tuple(Order("name") for _ in range(17))),
-        Query("rooms", near=Near((10**400,))),
+        Query("rooms", near=NearVector((10**400,))),
         Query("rooms", text="\ud800"),
     ],
 )
@@ -93,7 +93,7 @@ def test_a_foreign_schema_fetches_nothing_and_breaks_nothing(schema: dict[str, A
     operation = Operation("op", Kind.READ, "", JsonSchema(schema), Any, run)
 
     with pytest.raises((OperationFailed, BadRequest)):
-        checked_params(operation, {"q": "x"})
+        check_params(operation, {"q": "x"})
 
 
 async def test_a_query_beyond_the_store_does_not_tell_where_it_lies(parts: Parts) -> None:

@@ -21,10 +21,10 @@ from portico.errors import (
     Unsupported,
     VersionMismatch,
 )
-from portico.query import EVERYTHING
+from portico.operations.calls import STOPPED
+from portico.query import MATCH_ALL
 from portico.requests import Call, Outcome
 from portico.server.assembly import Parts
-from portico.site import STOPPED
 from portico.store.records import Put
 
 OWN = '''
@@ -189,7 +189,7 @@ def own() -> Any:
 
 async def written(shop: Parts) -> tuple[int, int]:
     """How many orders there are, and how many items of the stock."""
-    return await shop.store.items.count("orders", EVERYTHING), await shop.store.items.count("stock", EVERYTHING)
+    return await shop.store.items.count("orders", MATCH_ALL), await shop.store.items.count("stock", MATCH_ALL)
 
 
 async def attempt(shop: Parts, operation: str, key: str = "k", timeout: float | None = None, **params: Any) -> Any:
@@ -386,8 +386,8 @@ async def test_a_key_of_a_killed_process_is_not_said_to_be_running(
 
 
 async def test_a_running_call_keeps_its_lease(shop: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("portico.site.LEASE_SECONDS", 0.5)
-    monkeypatch.setattr("portico.site.RENEW_SECONDS", 0.05)
+    monkeypatch.setattr("portico.operations.calls.LEASE_SECONDS", 0.5)
+    monkeypatch.setattr("portico.operations.calls.RENEW_SECONDS", 0.05)
     running = asyncio.create_task(attempt(shop, "sell_here", id="a", ending="wait"))
     await own().started.wait()
     renewals = 0
@@ -413,7 +413,7 @@ async def test_a_running_call_keeps_its_lease(shop: Parts, monkeypatch: pytest.M
 async def test_who_was_taken_over_commits_nothing(shop: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when a process hangs for longer than its lease."""
     with monkeypatch.context() as patch:
-        patch.setattr("portico.site.LEASE_SECONDS", -1)
+        patch.setattr("portico.operations.calls.LEASE_SECONDS", -1)
         hanging = asyncio.create_task(attempt(shop, "sell_here", id="a", ending="wait"))
         await own().started.wait()
     second = asyncio.create_task(attempt(shop, "sell_here", id="a", ending="wait"))

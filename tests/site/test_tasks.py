@@ -32,7 +32,7 @@ from portico.search.finder import Finder
 from portico.server.assembly import Parts, opened_store_only, site_operations
 from portico.site import Site
 from portico.store import Store, open_store
-from portico.telemetry import Broke, Observation, TaskMoved
+from portico.telemetry import TaskStateChanged, TelemetryEvent, UnexpectedError
 
 OWN = '''
 import asyncio
@@ -281,7 +281,7 @@ async def test_only_its_caller_sees_a_task(inn: Parts, call: Calling) -> None:
         with pytest.raises(UnknownTask):
             await inn.site.call(Call(name, {"id": task.id}), other)
         with pytest.raises(UnknownTask):
-            await inn.site.call(Call(name, {"id": task.id}), inn.site.identity.nobody())
+            await inn.site.call(Call(name, {"id": task.id}), inn.site.access.anonymous_caller())
     assert (await call("get_task", id=task.id))["operation"] == "wait"
 
 
@@ -299,7 +299,7 @@ async def test_a_caller_has_so_many_tasks_under_way_and_no_more(inn: Parts, call
 async def test_one_anonymous_visitor_does_not_use_up_the_tasks_of_all(opened: Open) -> None:
     anonymous = {"scopes": ["execute:*"], "danger": "safe"}
     async with opened(OWN, limits={"tasks_per_caller": 2}, anonymous=anonymous) as parts:
-        greedy, other = (Calling(parts.site, parts.site.identity.nobody(at)) for at in ("1.1.1.1", "2.2.2.2"))
+        greedy, other = (Calling(parts.site, parts.site.access.anonymous_caller(at)) for at in ("1.1.1.1", "2.2.2.2"))
         for _ in range(2):
             await greedy.task("wait")
 
@@ -413,7 +413,7 @@ class Shaky:
     call: Calling
     store: Away
     own: Any
-    observed: list[Observation]
+    observed: list[TelemetryEvent]
 
 
 Replica = Callable[[], AbstractAsyncContextManager[Shaky]]
@@ -428,9 +428,9 @@ def replica(tmp_path: Path, url: str) -> Replica:
     async def opening() -> AsyncIterator[Shaky]:
         store = Away(await open_store(settings.store_url))
         operations = await site_operations(settings, store.store)
-        observed: list[Observation] = []
+        observed: list[TelemetryEvent] = []
         identity = Identity(store.keys.find, frozenset())
-        site = Site("inn", Finder(store), identity, operations=operations, observe=observed.append)
+        site = Site("inn", Finder(store), identity, operations=operations, record=observed.append)
         site.tasks.open()
         yield Shaky(Calling(site), store, sys.modules["portico_site_own"], observed)
         async with asyncio.timeout(30):
@@ -456,7 +456,7 @@ async def test_the_end_of_a_task_is_stored_when_the_store_is_back(replica: Repli
     assert (meanwhile.state, meanwhile.progress) == ("running", 0.0)
     assert (ended.state, ended.result, ended.attempts) == ("completed", ["done"], 1)
     assert here.own.seen == ["begun", "told"]
-    assert [each for each in here.observed if isinstance(each, Broke)]
+    assert [each for each in here.observed if isinstance(each, UnexpectedError)]
 
 
 async def test_an_end_that_is_stored_without_an_answer_is_told_once(replica: Replica) -> None:
@@ -543,7 +543,7 @@ async def test_what_became_of_a_task_that_was_taken_over_meanwhile_is_dropped(
 
     assert (still.state, still.attempts, still.result) == ("running", 2, None)
     assert (ended.state, ended.attempts) == ("completed", 2)
-    assert "completed" not in [each.state for each in first.observed if isinstance(each, TaskMoved)]
+    assert "completed" not in [each.state for each in first.observed if isinstance(each, TaskStateChanged)]
 
 
 # Idempotency keys

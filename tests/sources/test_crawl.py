@@ -50,7 +50,7 @@ def test_robots_txt_closes_pages_to_us(read, web):
     entries = read(f"site+{web.url}/")
 
     assert [entry.where for entry in entries] == [f"{web.url}/", f"{web.url}/private/a", f"{web.url}/b"]
-    assert entries[1] == BadRecord(f"{web.url}/private/a", "is closed to us by robots.txt")
+    assert entries[1] == BadRecord(f"{web.url}/private/a", "is disallowed by robots.txt")
     assert "/private/a" not in web.requests
 
 
@@ -58,7 +58,7 @@ def test_a_site_that_is_closed_altogether_is_an_error(read, web):
     web.serve("/robots.txt", "User-agent: *\nDisallow: /", "text/plain")
     web.serve("/", page("Home"))
 
-    with pytest.raises(SourceError, match="closed to us"):
+    with pytest.raises(SourceError, match="disallowed"):
         read(f"site+{web.url}/")
     assert web.requests == ["/robots.txt"]
 
@@ -122,7 +122,7 @@ def test_only_html_is_read_and_a_missing_page_is_reported(read, web):
     home, gone = read(f"site+{web.url}/")
 
     assert home.data["name"] == "Home"
-    assert gone == BadRecord(f"{web.url}/gone", "answered 404")
+    assert gone == BadRecord(f"{web.url}/gone", "returned status 404")
 
 
 def test_a_crawl_stops_at_max_pages_even_on_a_site_without_end(read, web):

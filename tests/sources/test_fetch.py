@@ -161,7 +161,7 @@ def test_an_encoding_that_was_not_asked_for_is_refused(web):
 
 
 def test_an_error_status_is_an_error(web):
-    with pytest.raises(SourceError, match="answered 404"):
+    with pytest.raises(SourceError, match="returned status 404"):
         Fetcher(allow_hosts=["127.0.0.1"]).get(f"{web.url}/nothing")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from portico.errors import SourceError
-from portico.sources.ingest import Report, ingest
+from portico.sources.ingest import LoadReport, ingest
 from portico.sources.registry import BadRecord, Entry, Record
 from portico.store import Store, open_store
 from portico.store.records import Put
@@ -52,7 +52,7 @@ async def contents(store: Store, collection: str = "things") -> dict[str, dict]:
     return {item.id: dict(item.data) async for items in store.items.scan(collection) for item in items}
 
 
-def counts(report: Report) -> tuple[int, int, int, int, int]:
+def counts(report: LoadReport) -> tuple[int, int, int, int, int]:
     return report.added, report.changed, report.unchanged, report.removed, report.failed
 
 
@@ -168,7 +168,7 @@ async def test_progress_is_told_batch_by_batch(store: Store) -> None:
         store,
         Listed([record(f"i{n}") for n in range(1200)]),
         "things",
-        told=lambda report: told.append(report.read),
+        on_progress=lambda report: told.append(report.read),
     )
 
     assert told == sorted(told)

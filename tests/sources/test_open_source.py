@@ -34,7 +34,7 @@ def test_an_unknown_format_is_refused(read, examples):
 
 def test_a_path_where_nothing_is_is_refused_before_anything_is_read(tmp_path: Path):
     for missing in ("nothing.json", "*.json"):
-        with pytest.raises(SourceError, match="nothing at"):
+        with pytest.raises(SourceError, match="no file or folder"):
             open_source(str(tmp_path / missing), SourceOptions())
 
 
@@ -113,7 +113,7 @@ def test_an_id_field_names_the_id_and_its_absence_is_reported(read, tmp_path: Pa
     entries = read(path, id_field="sku")
 
     assert [entry.id for entry in entries if not isinstance(entry, BadRecord)] == ["a", "7"]
-    assert entries[1] == BadRecord(f"{path}:2", "has no 'sku' to be its id")
+    assert entries[1] == BadRecord(f"{path}:2", "has no value for the id field 'sku'")
 
 
 def test_a_type_is_given_to_records_that_have_none(read, tmp_path: Path):

@@ -107,8 +107,8 @@ def test_words_of_openapi_3_0_become_json_schema_but_property_names_stay(read, t
     [
         ({"parameters": [{"$ref": "https://evil.example/p"}]}, "outside the document"),
         ({"parameters": [{"$ref": "other.yaml#/p"}]}, "outside the document"),
-        ({"parameters": [{"$ref": "#/nowhere"}]}, "not there"),
-        ({"parameters": [{"$ref": "#/components/loop"}]}, "in a circle"),
+        ({"parameters": [{"$ref": "#/nowhere"}]}, "does not exist"),
+        ({"parameters": [{"$ref": "#/components/loop"}]}, "circular references"),
         ({"parameters": ["x"]}, "not an object"),
         ({"parameters": [{"name": "a", "in": "moon"}]}, "in 'moon'"),
         (

@@ -24,7 +24,7 @@ from tests.search.index.toy_model import ToyModel
 
 from portico.access.identity import local_operator, make_key
 from portico.catalog import Collection, Danger
-from portico.cli import demo_config
+from portico.cli.sites import demo_config
 from portico.config import StoreSettings
 from portico.errors import ConfigError, Conflict, Unavailable
 from portico.query import Order, Query, parse_filter
@@ -33,9 +33,9 @@ from portico.search.finder import Finder
 from portico.search.index.memory import MemoryIndex
 from portico.sources.ingest import load_sources
 from portico.store import Store, open_store
-from portico.store.copying import Copied, copy_store
+from portico.store.copying import CopyProgress, copy_store
 from portico.store.records import IdempotencyEntry, IdempotencyRecord, Merge, Put, Remove, SafetyRecord
-from portico.telemetry import nowhere
+from portico.telemetry import discard
 
 warm, portico_in = commands.warm, commands.portico_in
 
@@ -52,7 +52,7 @@ async def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("demo") / "demo.db"
     config = msgspec.structs.replace(demo_config(), store=StoreSettings(url=f"sqlite:///{path}"))
     store = await open_store(config.store_url)
-    await load_sources(config, store, nowhere)
+    await load_sources(config, store, discard)
     products = [item async for items in store.items.scan("products") for item in items]
     await store.items.write("products", [Merge(item.id, {"stock": 77}) for item in products[:5]])
     await store.items.write("products", [Remove(products[5].id), Put("own", {"name": "Own", "price": 0.1 + 0.2})])
@@ -120,7 +120,7 @@ async def origin(origin_url: str, opening: Opening) -> Store:
     return await opening(origin_url)
 
 
-def quiet(_what: str, _copied: Copied) -> None: ...
+def quiet(_what: str, _copied: CopyProgress) -> None: ...
 
 
 async def contents(store: Store) -> dict[str, Any]:
@@ -219,7 +219,7 @@ async def test_an_interrupted_copy_is_resumed_and_forgets_what_vanished(
     target = await opening(store_url("postgres"))
     calls = 0
 
-    def interrupt(_what: str, _copied: Copied) -> None:
+    def interrupt(_what: str, _copied: CopyProgress) -> None:
         nonlocal calls
         calls += 1
         if calls == 6:
@@ -247,7 +247,7 @@ async def test_an_interrupted_copy_is_resumed_and_forgets_what_vanished(
 async def unfinished(origin: Store, target: Store) -> None:
     """Copy everything, and stop short of calling it done."""
 
-    def interrupt(what: str, _copied: Copied) -> None:
+    def interrupt(what: str, _copied: CopyProgress) -> None:
         if what.startswith("verifying"):
             raise InterruptedError
 
@@ -296,7 +296,7 @@ async def test_an_idempotency_key_that_expires_during_the_copy_does_no_harm(
     expires = datetime.now(UTC) + timedelta(seconds=1)
     await origin.idempotency.reserve("me\nplan_day\nsoon over", "d", expires)
 
-    def wait(what: str, _copied: Copied) -> None:
+    def wait(what: str, _copied: CopyProgress) -> None:
         while what == "verifying products" and datetime.now(UTC) <= expires:
             time.sleep(0.01)
 
@@ -395,7 +395,7 @@ async def test_an_unfinished_copy_of_one_site_is_not_finished_with_another(
     target, other = await opening(store_url("postgres")), await opening(store_url("sqlite", "other"))
     await other.collections.declare(origin.collections.schema["products"])
 
-    def interrupt(_what: str, copied: Copied) -> None:
+    def interrupt(_what: str, copied: CopyProgress) -> None:
         if copied.items:
             copying.cancel()
 
@@ -422,7 +422,7 @@ async def test_a_change_during_the_copy_is_told_and_the_next_run_has_it(
     target = await opening(store_url("postgres"))
     writing: list[asyncio.Task[Any]] = []
 
-    def change(what: str, _copied: Copied) -> None:
+    def change(what: str, _copied: CopyProgress) -> None:
         if what == when and not writing:
             writing.append(asyncio.create_task(origin.items.write("products", [Put("own", {"name": "Changed"})])))
 
@@ -460,7 +460,7 @@ async def test_the_command_copies_in_both_directions(
     assert said["verified"] is True
     assert said["items"] == sum(said["collections"].values()) > 400
     assert (said["unchanged"], said["removed"]) == (0, 0)
-    assert "Both stores hold the same" in second.err
+    assert "The stores are identical" in second.err
     assert "products" in second.out
     assert "hush" not in first.out + first.err + second.out + second.err
     assert await contents(await opening(back)) == await contents(await opening(origin_url))

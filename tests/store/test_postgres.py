@@ -27,7 +27,7 @@ from portico.query import (
     And,
     Condition,
     Filter,
-    Near,
+    NearVector,
     Not,
     Or,
     Order,
@@ -436,7 +436,7 @@ async def test_neighbours_found_by_a_graph_fill_the_page_whatever_the_filter(
         matching = await exact.items.count("things", where)
         for vector in asked:
             for top in (5, 60):
-                query = Query("things", near=Near(tuple(vector), field, top=top), where=where, limit=1000)
+                query = Query("things", near=NearVector(tuple(vector), field, top=top), where=where, limit=1000)
                 found, wanted = await graphed.items.find(query), await exact.items.find(query)
                 assert len(found.items) == min(top, matching)
                 assert [item.id for item in found.items] == [item.id for item in wanted.items]
@@ -447,7 +447,7 @@ async def test_a_graph_follows_what_is_written_after_it(near_stores: tuple[Store
     store, _ = near_stores
     target = [1.0] * 24
     await fill(store, {"new": {"v": target, "n": 1000}})
-    nearest = Query("things", near=Near(tuple(target), "v", top=1))
+    nearest = Query("things", near=NearVector(tuple(target), "v", top=1))
     assert all_ids([await store.items.find(nearest)]) == ["new"]
 
     await fill(store, {"new": {"v": [-1.0] * 24, "n": 1000}})
@@ -460,11 +460,11 @@ async def test_vectors_of_different_lengths_live_in_one_field(store: Store) -> N
 
     for size in (16, 20, 32):
         for metric in ("cosine", "euclidean", "dot_product"):
-            page = await store.items.find(Query("things", near=Near((1.0,) * size, "v", metric=metric)))
+            page = await store.items.find(Query("things", near=NearVector((1.0,) * size, "v", metric=metric)))
             same = {id for id in shelf if id.startswith(f"{size}-")} | ({"zero"} if size == 16 else set())
             assert {item.id for item in page.items} == same
     with pytest.raises(InvalidQuery, match="24 numbers"):
-        await store.items.find(Query("things", near=Near((1.0,) * 24, "v")))
+        await store.items.find(Query("things", near=NearVector((1.0,) * 24, "v")))
 
 
 # Values
@@ -533,7 +533,7 @@ async def test_an_id_may_have_1024_bytes(store: Store, letter: str) -> None:
         "a",
         longest,
     }
-    assert all_ids([await store.items.find(Query("things", near=Near((1.0,) * 16, "v")))]) == [longest]
+    assert all_ids([await store.items.find(Query("things", near=NearVector((1.0,) * 16, "v")))]) == [longest]
     assert [change.item.id for change in await store.changes.list_since(2)] == [longest]
 
 

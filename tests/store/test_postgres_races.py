@@ -13,7 +13,7 @@ from tests.contract.shelf import fill, ids
 from portico.catalog import Collection, Field, FieldType
 from portico.errors import Conflict, Unavailable
 from portico.items import Item
-from portico.query import EVERYTHING, Near, Query
+from portico.query import MATCH_ALL, NearVector, Query
 from portico.store import Store
 from portico.store.copying import copy_store
 from portico.store.records import Put, Remove
@@ -101,7 +101,7 @@ async def test_a_load_that_begins_while_another_looks_for_what_is_gone_loses_not
 
     assert removed == 0 or isinstance(removed, Conflict)
     assert await there.loads.finish(second) == 0
-    assert await there.items.count("things", EVERYTHING) == 600
+    assert await there.items.count("things", MATCH_ALL) == 600
     assert await kinds_and_revisions(there) == ({"create"}, {"1"})
     assert await forgotten_runs(session) == 0
 
@@ -147,7 +147,7 @@ async def test_a_load_that_was_overtaken_deletes_nothing_and_writes_nothing(
 
     assert (await loading).unchanged == 600
     assert await there.loads.finish(second) == 0
-    assert await there.items.count("things", EVERYTHING) == 600
+    assert await there.items.count("things", MATCH_ALL) == 600
     assert await kinds_and_revisions(there) == ({"create"}, {"1"})
     assert await session.fetchval("SELECT count(*) FROM seen") == 0
 
@@ -163,7 +163,7 @@ async def test_loads_of_one_source_that_keep_overtaking_each_other_lose_nothing(
         assert [each for each in ended if each and not isinstance(each, Conflict)] == []
 
     assert await kinds_and_revisions(pair[0]) == ({"create"}, {"1"})
-    assert await pair[0].items.count("things", EVERYTHING) == 50
+    assert await pair[0].items.count("things", MATCH_ALL) == 50
     assert await forgotten_runs(session) == 0
 
 
@@ -214,7 +214,7 @@ async def test_an_item_that_is_removed_while_its_vector_is_written_leaves_none(
         assert [row.id for row in await there.vectors.list_after("things", "", "m", 0, 9)] == ["stays"]
 
     assert await session.fetch("SELECT 1 FROM vectors WHERE id NOT IN (SELECT id FROM items_1)") == []
-    found = await there.items.find(Query("things", near=Near((1.0, 1.0, 1.0, 1.0), top=5)))
+    found = await there.items.find(Query("things", near=NearVector((1.0, 1.0, 1.0, 1.0), top=5)))
     assert [item.id for item in found.items] == ["stays"]
 
 
@@ -234,7 +234,7 @@ async def test_a_vector_that_is_being_written_is_removed_with_its_item(
     await asyncio.gather(writing, removing)
 
     assert await session.fetchval("SELECT count(*) FROM vectors") == 0
-    assert (await there.items.find(Query("things", near=Near((1.0, 1.0, 1.0, 1.0), top=5)))).items == ()
+    assert (await there.items.find(Query("things", near=NearVector((1.0, 1.0, 1.0, 1.0), top=5)))).items == ()
 
 
 # Changes of shape
@@ -339,7 +339,7 @@ async def test_a_change_of_shape_that_is_cancelled_again_and_again_leaves_no_col
 
     assert await columns(session) == before + 2
     assert await ids(store, {"n": "seven"}) == ["new"]
-    assert len((await store.items.find(Query("things", near=Near((1.0, 2.0), field="v", top=3)))).items) == 3
+    assert len((await store.items.find(Query("things", near=NearVector((1.0, 2.0), field="v", top=3)))).items) == 3
 
 
 async def test_a_field_that_is_new_in_the_data_leaves_other_items_untouched(

@@ -12,7 +12,7 @@ from tests.protocols.conftest import Inn, asking
 from portico.server.assembly import Parts
 from portico.web.assets import assets
 from portico.web.home import MODULES
-from portico.web.inspect import inspect_page
+from portico.web.tools import inspect_page
 
 MOST = 150_000  # bytes of the scripts and style sheets of one page
 SCRIPTS = sorted(name for name in assets() if name.endswith(".js"))

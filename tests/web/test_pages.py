@@ -16,16 +16,16 @@ from portico.query import Page
 from portico.web import HEADERS, page
 from portico.web.addresses import item_path
 from portico.web.assets import assets
-from portico.web.home import Listing, collection_page, problem_page
-from portico.web.item import Company, Shelf, item_page
-from portico.web.style import ASKING_HEADERS, ITEM_HEADERS, READ_MODULES
+from portico.web.home import CollectionListing, collection_page, problem_page
+from portico.web.item import ItemExtras, PageLocation, item_page
+from portico.web.style import APP_HEADERS, ITEM_HEADERS, READ_MODULES
 
 BASE = "https://bay.example"
-SHELF = Shelf("Merrow <Bay>", BASE, Collection("things", title="Things", language="en"))
+SHELF = PageLocation("Merrow <Bay>", BASE, Collection("things", title="Things", language="en"))
 
 
 def shown(
-    data: dict[str, Any], id: str = "things/one", shelf: Shelf = SHELF, company: Company | None = None
+    data: dict[str, Any], id: str = "things/one", shelf: PageLocation = SHELF, company: ItemExtras | None = None
 ) -> LexborHTMLParser:
     return LexborHTMLParser(item_page(Item(id, "things", data), shelf, {"@id": id, **data}, company))
 
@@ -137,7 +137,7 @@ def test_a_price_is_shown_in_its_own_currency_or_in_none(data: dict[str, Any], t
 
 
 def test_what_an_item_is_known_by_stands_in_the_words_of_its_language() -> None:
-    german = Shelf("Bucht", BASE, Collection("dinge", type="Product", language="de"))
+    german = PageLocation("Bucht", BASE, Collection("dinge", type="Product", language="de"))
     data = {
         "name": "x",
         "aggregateRating": {"ratingValue": 4.25, "reviewCount": 1234},
@@ -149,7 +149,7 @@ def test_what_an_item_is_known_by_stands_in_the_words_of_its_language() -> None:
         *("soon", "Quay", "€1,300.00")
     ]
     assert glance(shown({**data, "@type": "Question"})) == []
-    arabic = Shelf("Bucht", BASE, Collection("dinge", type="Recipe", language="ar"))
+    arabic = PageLocation("Bucht", BASE, Collection("dinge", type="Recipe", language="ar"))
     assert glance(shown({"name": "x", "totalTime": "PT1H10M", "price": 0}, shelf=arabic)) == ["1 س 10 د", "مجاني"]
 
 
@@ -169,7 +169,7 @@ def test_the_least_that_something_costs_is_said_first(data: dict[str, Any], told
 def test_what_can_be_done_with_an_item_leads_to_how_where_no_script_runs() -> None:
     action = Action("add_to_cart", 'Put "it" in', {"product": '<"things/one">'}, ("quantity",))
     near = [Item("things/two", "things", {"name": "Two", "image": "/2.png", "price": 2})]
-    page = shown({"name": "Tea & milk"}, company=Company([action], near))
+    page = shown({"name": "Tea & milk"}, company=ItemExtras([action], near))
 
     [link] = page.css("a[data-operation]")
     assert link.text() == "Add to cart"
@@ -180,7 +180,7 @@ def test_what_can_be_done_with_an_item_leads_to_how_where_no_script_runs() -> No
         "data-operation": "add_to_cart",
         "data-params": '{"product":"<\\"things/one\\">"}',
     }
-    assert page.css_first(".actions noscript").text().startswith("To do this here, turn on scripts.")
+    assert page.css_first(".actions noscript").text().startswith("This needs JavaScript. Without it,")
     [card] = page.css(".near .item")
     assert (card.css_first("h3 a").attributes["href"], card.css_first("li").text()) == ("/items/things/two", "Price: 2")
     assert page.css_first(".near h2 a").attributes["href"] == "/collections/things"
@@ -211,7 +211,7 @@ def test_only_a_name_is_enough() -> None:
 @pytest.mark.parametrize(
     ("title", "detail", "told"),
     [
-        ("Not Found", "Not Found", "There is no page at this address. The chat leads to everything that is here."),
+        ("Not Found", "Not Found", "There is no page at this address. Use the chat to find what you are looking for."),
         ("Not Found", "There is no item 'x'.", "There is no item 'x'."),
         ("Gone", "Gone", "Gone"),
     ],
@@ -303,7 +303,7 @@ def test_links_of_data_lead_to_pages_and_are_not_recommended() -> None:
 
 
 def test_the_language_of_the_page_is_that_of_the_item_or_its_collection() -> None:
-    german = Shelf("Bucht", BASE, Collection("dinge", language="de"))
+    german = PageLocation("Bucht", BASE, Collection("dinge", language="de"))
 
     assert shown({"name": "x"}, shelf=german).css_first("html").attributes["lang"] == "de"
     assert shown({"name": "x", "inLanguage": "fr"}, shelf=german).css_first("html").attributes["lang"] == "fr"
@@ -324,9 +324,9 @@ SOUP = {
 
 
 def soup(language: str) -> LexborHTMLParser:
-    shelf = Shelf("Bucht", BASE, Collection("soups", title="Suppen", language=language))
+    shelf = PageLocation("Bucht", BASE, Collection("soups", title="Suppen", language=language))
     near = [Item("soups/two", "soups", {"@type": "Recipe", "name": "Zwei"})]
-    return shown(SOUP, shelf=replace(shelf, collections=[shelf.collection]), company=Company([], near))
+    return shown(SOUP, shelf=replace(shelf, collections=[shelf.collection]), company=ItemExtras([], near))
 
 
 def test_a_page_says_everything_in_the_language_of_its_items() -> None:
@@ -368,15 +368,15 @@ def test_what_is_english_on_a_page_in_a_language_without_words_says_so() -> None
 
 
 def test_a_list_of_a_collection_speaks_its_language() -> None:
-    shelf = Shelf("Baie", BASE, Collection("soupes", title="Soupes", description="Chaudes.", language="fr"))
+    shelf = PageLocation("Baie", BASE, Collection("soupes", title="Soupes", description="Chaudes.", language="fr"))
     soups = [Item(f"soupes/{n}", "soupes", {"@type": "Recipe", "name": f"Soupe {n}"}) for n in range(2)]
-    listing = Listing(shelf, Page(items=tuple(soups), cursor="more"), 12_345, is_first=False)
+    listing = CollectionListing(shelf, Page(items=tuple(soups), cursor="more"), 12_345, is_first=False)
     page = LexborHTMLParser(collection_page(listing))
 
     assert [each.text() for each in page.css(".heading .faint, .item-kind, .turning a")] == [
         *("12\u202f345 fiches", "Recette", "Recette", "Précédent", "Suivant")
     ]
-    empty = collection_page(Listing(shelf, Page(), 1, is_first=True))
+    empty = collection_page(CollectionListing(shelf, Page(), 1, is_first=True))
     assert [each.text() for each in LexborHTMLParser(empty).css(".heading .faint, label, .note")] == [
         *("1 fiche", "Poser une question à ce sujet", "Rien encore.")
     ]
@@ -420,7 +420,7 @@ def test_no_item_puts_anything_of_its_own_on_the_page(data: dict[str, Any], id: 
 
 
 def test_a_browser_may_use_what_the_site_serves() -> None:
-    policies = [each["content-security-policy"] for each in (HEADERS, ASKING_HEADERS, ITEM_HEADERS)]
+    policies = [each["content-security-policy"] for each in (HEADERS, APP_HEADERS, ITEM_HEADERS)]
 
     assert policies[0] == (
         "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; "

@@ -7,17 +7,16 @@ import pytest
 from selectolax.lexbor import LexborHTMLParser
 from tests.protocols.conftest import asking
 
-from portico.ask.languages.localization import LANGUAGES as SPOKEN
+from portico.ask.languages.loader import LANGUAGES as SPOKEN
+from portico.ask.languages.loader import load_language
 from portico.ask.languages.localization import phrases
 from portico.ask.outcomes import SUMS
-from portico.ask.small_talk import COURTESIES
 from portico.server.assembly import Parts
 from portico.web.assets import assets
 from portico.web.home import FIRST, LANGUAGES, MODULES
-from portico.web.signs import word
 from portico.web.style import page
-from portico.web.vocabulary import NAMES, SAID
-from portico.web.words import words_of
+from portico.web.vocabulary import NAMES, TEXTS
+from portico.web.words import page_words, word
 
 OTHERS = LANGUAGES[1:]
 MOST = 145_000  # bytes of scripts and style sheets, in English
@@ -64,11 +63,11 @@ def test_pages_and_scripts_have_the_same_words_for_facts() -> None:
 
 
 def test_pages_have_every_word_in_every_language_that_facts_are_told_in() -> None:
-    assert tuple(SAID) == tuple(NAMES)
-    assert set(SAID) == set(SPOKEN) >= set(LANGUAGES)
-    blanks = {name: text.count("{}") for name, text in SAID["en"].items()}
-    assert {tag: {name: text.count("{}") for name, text in each.items()} for tag, each in SAID.items()} == (
-        dict.fromkeys(SAID, blanks)
+    assert tuple(TEXTS) == tuple(NAMES)
+    assert set(TEXTS) == set(SPOKEN) >= set(LANGUAGES)
+    blanks = {name: text.count("{}") for name, text in TEXTS["en"].items()}
+    assert {tag: {name: text.count("{}") for name, text in each.items()} for tag, each in TEXTS.items()} == (
+        dict.fromkeys(TEXTS, blanks)
     )
     others = {tag: each.keys() for tag, each in NAMES.items() if tag != "en"}
     assert others == dict.fromkeys(others, NAMES["de"].keys() | NAMES["en"].keys())
@@ -77,9 +76,9 @@ def test_pages_have_every_word_in_every_language_that_facts_are_told_in() -> Non
 def test_pages_and_scripts_have_the_same_words_for_asking_and_for_prices_and_kinds() -> None:
     said = {"en": english(), **{tag: table(written(f"words-{tag}.js")) for tag in OTHERS}}
 
-    assert {tag: SAID[tag]["ask"] for tag in LANGUAGES} == {tag: said[tag]["ask"] for tag in LANGUAGES}
+    assert {tag: TEXTS[tag]["ask"] for tag in LANGUAGES} == {tag: said[tag]["ask"] for tag in LANGUAGES}
     assert {tag: label_of(tag, "price") for tag in SPOKEN} == {tag: word("price", phrases(tag)) for tag in SPOKEN}
-    kinds = {tag: re.sub("<.*?>", "", words_of(tag).kind("CafeOrCoffeeShop")) for tag in OTHERS}
+    kinds = {tag: re.sub("<.*?>", "", page_words(tag).kind("CafeOrCoffeeShop")) for tag in OTHERS}
     assert kinds == {tag: said[tag]["CafeOrCoffeeShop"] for tag in OTHERS}
 
 
@@ -91,7 +90,7 @@ def test_pages_and_scripts_take_the_same_members_of_a_result_for_money() -> None
 
 
 def label_of(language: str, name: str) -> str:
-    return re.sub("<.*?>", "", words_of(language).label(name))
+    return re.sub("<.*?>", "", page_words(language).label(name))
 
 
 def test_the_languages_of_the_page_are_the_same_wherever_they_are_named() -> None:
@@ -121,9 +120,11 @@ def listed(name: str) -> list[str]:
 
 
 def test_the_page_knows_every_greeting_that_a_site_greets_back_its_thanks_and_farewells() -> None:
-    assert listed("GREETINGS") == sorted(each for one in COURTESIES.values() for each in one.greetings.split("|"))
-    assert listed("THANKS") == sorted(each for one in COURTESIES.values() for each in one.thanks.split("|"))
-    assert listed("FAREWELLS") == sorted(each for one in COURTESIES.values() for each in one.farewells.split("|"))
+    small_talk = [load_language(language).small_talk for language in SPOKEN]
+
+    assert listed("GREETINGS") == sorted(each for one in small_talk for each in one.greetings.split("|"))
+    assert listed("THANKS") == sorted(each for one in small_talk for each in one.thanks.split("|"))
+    assert listed("FAREWELLS") == sorted(each for one in small_talk for each in one.farewells.split("|"))
 
 
 @pytest.fixture

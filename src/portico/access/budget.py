@@ -1,6 +1,10 @@
-"""Counting tokens; trimming a page of records to a caller's budget, visibly. Knows no protocol, fetches nothing."""
+"""Token budgets: counts tokens, and trims records to a caller's budget, reporting what was dropped.
+
+Names of tokenizers need the extra `tokens`. Without it, and for names that are not bundled, costs are estimated.
+"""
 
 import importlib
+import importlib.util
 import math
 import re
 from bisect import bisect_left
@@ -19,14 +23,12 @@ from portico.items import TITLES
 Record: TypeAlias = dict[str, Any]
 
 BYTES_PER_TOKEN = 4  # of the estimate
-MAX_COUNTED = 500_000  # bytes: what is longer is estimated, since nothing else runs while a tokenizer counts
+MAX_COUNTED = 500_000  # bytes; longer texts are estimated, since nothing else runs while a tokenizer counts
 
-# What a token of each bundled vocabulary is in tokens of the common unit.
+# Tokens of the common unit for one token of each bundled vocabulary.
 _RATES = {"cl100k_base": 1.0, "o200k_base": 1.0}
 
-SUPPORTED: tuple[str, ...] = tuple(_RATES)
-
-# The vocabularies of Claude, Gemini, Llama and Mistral are not to be had offline: callers of those get the estimate.
+# The vocabularies of Claude, Gemini, Llama and Mistral are not available offline: their callers get the estimate.
 _FAMILIES = {
     "cl100k": "cl100k_base",
     "gpt-3.5": "cl100k_base",
@@ -54,91 +56,100 @@ _encoder = msgspec.json.Encoder()
 
 @dataclass(frozen=True, slots=True)
 class Tokenizer:
-    """A way to count. The first count loads the vocabulary; the time grows evenly with a text, whatever it says."""
+    """Counts tokens. The first count loads the vocabulary; the time is linear in the text."""
 
-    name: str  # as callers say it, one of SUPPORTED
+    name: str  # one of `supported_tokenizers`
     rate: float  # tokens of the common unit for one of its own
 
     def count(self, text: str) -> int:
-        """The text in tokens of its own."""
+        """Return the tokens of a text in this tokenizer's own unit."""
         return _vocabulary(self.name).count(text)
 
     def count_within(self, text: str, limit: int) -> int | None:
-        """The same, or None as soon as there are more than the limit: what is far too long costs no more than it."""
+        """Return the tokens of a text, or None as soon as they exceed the limit, without counting the rest."""
         return _vocabulary(self.name).count_till_limit(text, max(limit, 0))
 
 
 @cache
 def _vocabulary(name: str) -> Any:
-    # Takes 50 to 200 ms and 30 to 60 MB: only for those who ask for it, and once.
+    # Takes 50 to 200 ms and 30 to 60 MB, so it is loaded once and only if a caller names it.
     return getattr(importlib.import_module("rs_bpe.bpe").openai, name)()
 
 
-def tokenizer(*names: str) -> Tokenizer | None:
-    """The first of these that can be counted with, be it a vocabulary or a model like openai/gpt-4o; None: estimate."""
-    found = next(filter(None, map(_bundled, names)), None)
-    return Tokenizer(found, _RATES[found]) if found else None
+def list_tokenizers() -> tuple[str, ...]:
+    """Return the names of the bundled vocabularies; empty if the extra `tokens` is not installed."""
+    return tuple(_RATES) if importlib.util.find_spec("rs_bpe") else ()
 
 
-def _bundled(name: str) -> str | None:
-    said = name.strip().lower().rpartition("/")[2]
-    if said in _RATES:
-        return said
-    return next((each for family, each in _FAMILIES.items() if said == family or said.startswith(f"{family}-")), None)
+def find_tokenizer(*names: str) -> Tokenizer | None:
+    """Return a tokenizer for the first of these vocabularies or models, such as openai/gpt-4o, that is supported.
+
+    Return None if the caller gets the estimate.
+    """
+    name = next(filter(None, map(_find_vocabulary, names)), None)
+    return Tokenizer(name, _RATES[name]) if name and list_tokenizers() else None
+
+
+def _find_vocabulary(name: str) -> str | None:
+    model = name.strip().lower().rpartition("/")[2]
+    if model in _RATES:
+        return model
+    families = (family for family in _FAMILIES if model == family or model.startswith(f"{family}-"))
+    return next((_FAMILIES[family] for family in families), None)
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
-    """What some records cost."""
+class TokenCost:
+    """The cost of some records."""
 
     tokens: int  # of the common unit
-    own: int | None = None  # of the tokenizer, if one ran
-    tokenizer: str = ""  # the one that ran; empty for the estimate
+    own: int | None = None  # in tokens of the tokenizer, if one counted
+    tokenizer: str = ""  # the one that counted; empty for the estimate
 
 
-def total(first: Cost, second: Cost) -> Cost:
-    """Return what two parts of an answer cost together. They have a tokenizer only if the same one counted both."""
+def add_costs(first: TokenCost, second: TokenCost) -> TokenCost:
+    """Return the cost of two parts of an answer. It has a tokenizer only if the same one counted both."""
     tokens = first.tokens + second.tokens
     if first.own is None or second.own is None or first.tokenizer != second.tokenizer:
-        return Cost(tokens)
-    return Cost(tokens, first.own + second.own, first.tokenizer)
+        return TokenCost(tokens)
+    return TokenCost(tokens, first.own + second.own, first.tokenizer)
 
 
-def cost(encoded: bytes, counter: Tokenizer | None) -> Cost:
-    """Of the compact UTF-8 JSON of the records, in whichever form they travel. What is very long is estimated."""
+def count_cost(encoded: bytes, counter: Tokenizer | None) -> TokenCost:
+    """Return the cost of records as compact UTF-8 JSON, however they are sent. Very long ones are estimated."""
     if counter is None or len(encoded) > MAX_COUNTED:
-        return estimate(len(encoded))
-    return _charged(counter.count(encoded.decode()), counter)
+        return estimate_cost(len(encoded))
+    return _to_cost(counter.count(encoded.decode()), counter)
 
 
-def estimate(size: int) -> Cost:
-    """Of so many bytes of compact JSON."""
-    return Cost(math.ceil(size / BYTES_PER_TOKEN))
+def estimate_cost(size: int) -> TokenCost:
+    """Return the estimated cost of `size` bytes of compact JSON."""
+    return TokenCost(math.ceil(size / BYTES_PER_TOKEN))
 
 
-def _charged(own: int, counter: Tokenizer) -> Cost:
+def _to_cost(own: int, counter: Tokenizer) -> TokenCost:
     # 100 tokens at 1.1 are 110, not the 111 that the error of a float would make of them.
-    return Cost(math.ceil(round(own * counter.rate, 6)), own, counter.name)
+    return TokenCost(math.ceil(round(own * counter.rate, 6)), own, counter.name)
 
 
-def _cost_within(encoded: bytes, budget: int, counter: Tokenizer | None) -> Cost | None:
-    """The cost, unless it is over the budget."""
+def _cost_within(encoded: bytes, budget: int, counter: Tokenizer | None) -> TokenCost | None:
+    """Return the cost, or None if it exceeds the budget."""
     if counter is None:
-        spent = cost(encoded, None)
+        spent = count_cost(encoded, None)
     else:
         own = counter.count_within(encoded.decode(), math.ceil(budget / counter.rate))
-        spent = None if own is None else _charged(own, counter)
+        spent = None if own is None else _to_cost(own, counter)
     return spent if spent and spent.tokens <= budget else None
 
 
 @dataclass(frozen=True, slots=True)
-class Trimmed:
-    """Records that fit, and what was left out: nothing is that does not stand here."""
+class TrimmedRecords:
+    """Records that fit, and everything that was dropped from them."""
 
     records: list[Record]
-    cost: Cost
-    dropped_fields: tuple[str, ...] = ()  # of all records, the dearest first
-    summarized_fields: tuple[str, ...] = ()  # some of whose texts are only a beginning
+    cost: TokenCost
+    dropped_fields: tuple[str, ...] = ()  # from all records, the most expensive first
+    summarized_fields: tuple[str, ...] = ()  # some of whose texts are shortened
     dropped_records: int = 0  # from the end
 
     @property
@@ -146,7 +157,7 @@ class Trimmed:
         return not (self.dropped_fields or self.summarized_fields or self.dropped_records)
 
 
-Measure: TypeAlias = Callable[[Trimmed], Cost | None]  # what trimmed records cost; None if that is too much
+Measure: TypeAlias = Callable[[TrimmedRecords], TokenCost | None]  # the cost of trimmed records; None if it is too much
 
 
 def trim(
@@ -155,27 +166,27 @@ def trim(
     counter: Tokenizer | None,
     keep: Collection[str] = (),
     last: Collection[str] = (),
-) -> Trimmed:
-    """Leave out only as much as needed: long texts become summaries, then fields go, then records (NWP 13.3).
+) -> TrimmedRecords:
+    """Drop only as much as needed: summarize long texts, then drop fields, then records (NWP 13.3).
 
-    A record keeps its id, its title and the fields to `keep`. Fields that were asked for go `last`, when only one
-    record is left: fewer records with their values serve a caller better than more without. Apart from summaries,
+    A record keeps its id, its title and the fields to `keep`. Requested fields are dropped `last`, when only one
+    record remains: fewer records with their values serve a caller better than more without. Apart from summaries,
     values are never cut.
     """
     whole = [dict(record) for record in records]
     encoded = _encoder.encode(whole)
-    # With a small budget a count ends early, however long the records are.
+    # With a small budget counting stops early, however long the records are.
     counter = counter if min(len(encoded), budget * BYTES_PER_TOKEN) <= MAX_COUNTED else None
     if spent := _cost_within(encoded, budget, counter):
-        return Trimmed(whole, spent)
-    plan = _plan(whole, {*keep, *identifying_fields(whole)}, last)
-    trimmed = _first_that_fits(
+        return TrimmedRecords(whole, spent)
+    plan = _make_plan(whole, {*keep, *find_identifying_fields(whole)}, last)
+    trimmed = _search_form(
         plan,
-        plan.place_of(_room(encoded, budget, counter), len(encoded)),
+        plan.position_of(_room(encoded, budget, counter), len(encoded)),
         lambda trimmed: _cost_within(_encoder.encode(trimmed.records), budget, counter),
     )
     if trimmed is None:
-        needed = cost(_encoder.encode(plan.shaped(plan.forms[-1])), counter).tokens
+        needed = count_cost(_encoder.encode(plan.render(plan.forms[-1])), counter).tokens
         raise BudgetExceeded(
             f"The smallest answer takes {needed} tokens; the budget is {budget}",
             budget=budget,
@@ -187,25 +198,25 @@ def trim(
 
 def trim_to(
     records: Sequence[Mapping[str, Any]], measure: Measure, room: int, keep: Collection[str], last: Collection[str]
-) -> Trimmed | None:
+) -> TrimmedRecords | None:
     """Trim records to about `room` bytes, in the order of `trim`, until the measure accepts them.
 
     Only the fields to `keep` are safe, whether or not they identify a record. Return None if that is still too much.
     """
     whole = [dict(record) for record in records]
-    plan = _plan(whole, keep, last)
-    guess = plan.place_of(room, len(_encoder.encode(whole)))
-    return plan.attempt(plan.forms[0], measure) or _first_that_fits(plan, guess, measure)
+    plan = _make_plan(whole, keep, last)
+    guess = plan.position_of(room, len(_encoder.encode(whole)))
+    return plan.attempt(plan.forms[0], measure) or _search_form(plan, guess, measure)
 
 
-def identifying_fields(records: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+def find_identifying_fields(records: Sequence[Mapping[str, Any]]) -> frozenset[str]:
     """Return the id and the title of records; the first field of one that has neither, as a row of numbers may."""
-    return frozenset(field for record in records for field in _known_by(record))
+    return frozenset(field for record in records for field in _identify(record))
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
-    """One way to show records smaller than they are: how much goes of what a plan lists."""
+class _TrimForm:
+    """How much of each of a plan's lists is dropped."""
 
     texts: int = 0
     fields: int = 0
@@ -214,54 +225,54 @@ class _Form:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What may go, and the forms that make of it, each smaller than the one before. The first leaves all as it is."""
+    """What may be dropped, as a sequence of forms, each smaller than the one before. The first drops nothing."""
 
     records: list[Record]
     texts: tuple[str, ...]  # fields to summarize, in this order
     shorter: Sequence[int]  # bytes that the summaries of each save in all records
     spare: tuple[str, ...]  # fields that may go, in this order
     weights: Mapping[str, int]  # bytes of each field in all records, with summaries for long texts
-    forms: tuple[_Form, ...]
+    forms: tuple[_TrimForm, ...]
 
-    def shaped(self, form: _Form) -> list[Record]:
-        """The records in this form."""
-        gone, short = frozenset(self.spare[: form.fields]), self.texts[: form.texts]
-        kept = self.records[: len(self.records) - form.records]
-        shown = [{field: value for field, value in record.items() if field not in gone} for record in kept]
-        return [_summarized(record, short) for record in shown] if short else shown
+    def render(self, form: _TrimForm) -> list[Record]:
+        """Return the records in this form."""
+        dropped, short = frozenset(self.spare[: form.fields]), self.texts[: form.texts]
+        records = self.records[: len(self.records) - form.records]
+        rendered = [{field: value for field, value in record.items() if field not in dropped} for record in records]
+        return [_summarize_fields(record, short) for record in rendered] if short else rendered
 
-    def attempt(self, form: _Form, measure: Measure) -> Trimmed | None:
-        """The records in this form, if that fits."""
-        shown = self.shaped(form)
-        gone, kept = self.spare[: form.fields], self.records[: len(shown)]
-        short = (field for field in self.texts[: form.texts] if field not in gone)
-        summarized = tuple(field for field in short if any(is_long(record.get(field)) for record in kept))
-        trimmed = Trimmed(shown, Cost(0), gone, summarized, form.records)
+    def attempt(self, form: _TrimForm, measure: Measure) -> TrimmedRecords | None:
+        """Return the records in this form if they fit."""
+        rendered = self.render(form)
+        dropped, records = self.spare[: form.fields], self.records[: len(rendered)]
+        short = (field for field in self.texts[: form.texts] if field not in dropped)
+        summarized = tuple(field for field in short if any(is_long_text(record.get(field)) for record in records))
+        trimmed = TrimmedRecords(rendered, TokenCost(0), dropped, summarized, form.records)
         spent = measure(trimmed)
         return None if spent is None else replace(trimmed, cost=spent)
 
-    def place_of(self, room: float, size: int) -> int:
-        """About where the forms begin that take so many bytes. `size` is that of the first."""
+    def position_of(self, room: float, size: int) -> int:
+        """Estimate the first form that fits into `room` bytes. `size` is that of the whole records."""
         fields = list(accumulate((self.weights[field] for field in self.spare), initial=0))
         texts = list(accumulate(self.shorter, initial=0))
 
-        def saving(form: _Form) -> float:
+        def bytes_saved(form: _TrimForm) -> float:
             left = size - fields[form.fields] - texts[form.texts]
             return size - left * (1 - form.records / max(1, len(self.records)))
 
-        return bisect_left(self.forms, size - room, key=saving)
+        return bisect_left(self.forms, size - room, key=bytes_saved)
 
 
-def _first_that_fits(plan: _Plan, guess: int, measure: Measure) -> Trimmed | None:
-    """The first form that fits where the one before it does not, looked for in growing strides around a guess."""
+def _search_form(plan: _Plan, guess: int, measure: Measure) -> TrimmedRecords | None:
+    """Find a form that fits while the one before it does not, in growing strides around a guess."""
     too_large, fits = 0, len(plan.forms) - 1
     best = plan.attempt(plan.forms[fits], measure)
     probe, stride = min(max(guess, 1), fits - 1), 1
     while best and fits - too_large > 1:
         if not too_large < probe < fits:
             probe = (too_large + fits) // 2
-        if found := plan.attempt(plan.forms[probe], measure):
-            best, fits, probe = found, probe, probe - stride
+        if attempt := plan.attempt(plan.forms[probe], measure):
+            best, fits, probe = attempt, probe, probe - stride
         else:
             too_large, probe = probe, probe + stride
         stride *= 2
@@ -269,20 +280,22 @@ def _first_that_fits(plan: _Plan, guess: int, measure: Measure) -> Trimmed | Non
 
 
 def _room(encoded: bytes, budget: int, counter: Tokenizer | None) -> float:
-    """About how many bytes the budget pays for, judged by the first of them."""
+    """Estimate how many bytes the budget pays for, from a sample of the beginning."""
     if counter is None or budget <= 0:
         return max(0, budget) * BYTES_PER_TOKEN
     sample = encoded[: 2 * BYTES_PER_TOKEN * budget]
     return budget * len(sample) / max(1, counter.rate * counter.count(sample.decode(errors="ignore")))
 
 
-def _plan(records: list[Record], known: Collection[str], last: Collection[str]) -> _Plan:
-    long = dict.fromkeys(field for record in records for field, value in record.items() if is_long(value))
+def _make_plan(records: list[Record], kept_fields: Collection[str], last: Collection[str]) -> _Plan:
+    long = dict.fromkeys(field for record in records for field, value in record.items() if is_long_text(value))
     weights = _weights(records)
-    short = _weights([_summarized(record, long) for record in records])
-    texts = sorted((field for field in long if field not in known), key=lambda field: short[field] - weights[field])
+    short = _weights([_summarize_fields(record, long) for record in records])
+    texts = sorted(
+        (field for field in long if field not in kept_fields), key=lambda field: short[field] - weights[field]
+    )
     described = next((field for field in _DESCRIBING if field in weights), "")
-    free = (field for field in weights if field not in known)
+    free = (field for field in weights if field not in kept_fields)
     spare = sorted(free, key=lambda field: (field in last, field == described, -short[field]))
     unasked = sum(field not in last for field in spare)
     shorter = [weights[field] - short[field] for field in texts]
@@ -290,18 +303,18 @@ def _plan(records: list[Record], known: Collection[str], last: Collection[str]) 
     return _Plan(records, tuple(texts), shorter, tuple(spare), short, forms)
 
 
-def _forms(texts: int, unasked: int, fields: int, records: int) -> tuple[_Form, ...]:
+def _forms(texts: int, unasked: int, fields: int, records: int) -> tuple[_TrimForm, ...]:
     fewest = max(records - 1, 0)
     return (
-        *(_Form(count) for count in range(texts + 1)),
-        *(_Form(texts, count) for count in range(1, unasked + 1)),
-        *(_Form(texts, unasked, count) for count in range(1, fewest + 1)),
-        *(_Form(texts, count, fewest) for count in range(unasked + 1, fields + 1)),
+        *(_TrimForm(count) for count in range(texts + 1)),
+        *(_TrimForm(texts, count) for count in range(1, unasked + 1)),
+        *(_TrimForm(texts, unasked, count) for count in range(1, fewest + 1)),
+        *(_TrimForm(texts, count, fewest) for count in range(unasked + 1, fields + 1)),
     )
 
 
 def _weights(records: Sequence[Record]) -> Counter[str]:
-    """The bytes of each field in all records, with its name."""
+    """Return the bytes of each field, with its name, in all records."""
     weights: Counter[str] = Counter()
     for record in records:
         for field, value in record.items():
@@ -309,21 +322,24 @@ def _weights(records: Sequence[Record]) -> Counter[str]:
     return weights
 
 
-def _known_by(record: Mapping[str, Any]) -> list[str]:
-    title = next((field for field in TITLES if isinstance(said := record.get(field), str) and said.strip()), "")
+def _identify(record: Mapping[str, Any]) -> list[str]:
+    titles = (field for field in TITLES if isinstance(text := record.get(field), str) and text.strip())
+    title = next(titles, "")
     return [field for field in (_IDENTITY, title) if field in record] or list(record)[:1]
 
 
-def _summarized(record: Record, fields: Collection[str]) -> Record:
-    return {field: summary(value) if field in fields and is_long(value) else value for field, value in record.items()}
+def _summarize_fields(record: Record, fields: Collection[str]) -> Record:
+    return {
+        field: summary(value) if field in fields and is_long_text(value) else value for field, value in record.items()
+    }
 
 
-def is_long(value: Any) -> TypeGuard[str]:
+def is_long_text(value: Any) -> TypeGuard[str]:
     return isinstance(value, str) and len(value.strip()) > _SHORT_CHARACTERS
 
 
 def summary(text: str) -> str:
-    """The whole sentences it begins with, if they are short; else its first words."""
+    """Return the first whole sentences of a text if they are short; otherwise its first words."""
     text = text.strip()
     if sentences := _SENTENCES.match(text):
         return sentences[0]

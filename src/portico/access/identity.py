@@ -1,4 +1,4 @@
-"""Credentials to Caller. The only place where a Caller is made."""
+"""Identity: turns the credentials of a request into a Caller. The only place where one is made."""
 
 import hashlib
 import json
@@ -13,16 +13,15 @@ from portico.errors import ConfigError, Unauthenticated
 from portico.requests import Caller, Warrant
 
 PREFIX = "pk_"
-BY_KEY = "key:"  # and the id of a key: what a caller is called who shows one
+KEY_PREFIX = "key:"  # and the id of the key form the id of its caller
 ASK = "ask"
-APPROVE = "approve"  # may confirm what others want to do; no other scope includes it
-RESOURCES = ("", "/mcp", "/a2a", "/ask")  # what an access token may be for: the site, or one of its doors
+APPROVE = "approve"  # may confirm what other callers want to do; no other scope includes it
 MAX_SUBJECT = 100
 MAX_NAME = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class ApiKey:
     """An API key as stored: never the key itself, only its hash."""
 
     id: str
@@ -32,9 +31,9 @@ class Key:
     danger: Danger
     created: datetime
     expires: datetime | None = None
-    revoked: datetime | None = None  # whenever that was: it counts at once
+    revoked: datetime | None = None  # whatever the time is, the key is no longer valid
     trust: Trust = Trust.VALIDATED
-    until: datetime | None = None  # that it is good beside another, which has taken its place
+    until: datetime | None = None  # for which it stays valid beside the key that replaces it
 
     def is_valid(self, now: datetime) -> bool:
         return not self.is_withdrawn(now) and (self.expires is None or now < self.expires)
@@ -50,13 +49,15 @@ def make_key(
     days: float | None,
     now: datetime | None = None,
     trust: Trust = Trust.VALIDATED,
-) -> tuple[str, Key]:
-    """A new key and its record. The first is shown once and stored nowhere."""
+) -> tuple[str, ApiKey]:
+    """Return a new key and its record. The key itself is shown once and never stored."""
     now = now or datetime.now(UTC)
     token = PREFIX + secrets.token_urlsafe(32)
     expires = now + timedelta(days=days) if days is not None else None
-    checked = frozenset(check_scope(scope) for scope in scopes)
-    return token, Key(secrets.token_hex(6), name, key_digest(token), checked, danger, now, expires, trust=trust)
+    checked_scopes = frozenset(check_scope(scope) for scope in scopes)
+    return token, ApiKey(
+        secrets.token_hex(6), name, key_digest(token), checked_scopes, danger, now, expires, trust=trust
+    )
 
 
 def key_digest(token: str) -> str:
@@ -69,7 +70,7 @@ def _digest(text: str) -> str:
 
 
 def check_scope(scope: str) -> str:
-    """A scope is `ask`, `approve`, or a kind and a collection or operation: `read:recipes`, `execute:book_table`."""
+    """Return the scope, or raise: `ask`, `approve`, or a kind and a target such as `read:recipes`."""
     if is_scope(scope):
         return scope
     raise ConfigError(
@@ -84,19 +85,19 @@ def is_scope(text: str) -> bool:
 
 
 def allows(scopes: frozenset[str], kind: Kind, *targets: str) -> bool:
-    """Whether scopes cover a kind of work on any of these names (a collection, an operation)."""
-    wanted = {f"{verb}:{target}" for verb in (kind, "*") for target in (*targets, "*") if target}
-    return not wanted.isdisjoint(scopes)
+    """Return whether scopes allow a kind of operation on any of these targets (a collection, an operation)."""
+    accepted = {f"{verb}:{target}" for verb in (kind, "*") for target in (*targets, "*") if target}
+    return not accepted.isdisjoint(scopes)
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class RequestCredentials:
     """What a request brought along. Faces fill it from their transport; nothing else may."""
 
     bearer: str = ""
     address: str = ""
-    ident: bytes = field(default=b"", repr=False)  # a certificate: an IdentFrame of NIP, as JSON
-    agent: str = ""  # the NID that a request claims to come from; it proves nothing
+    certificate: bytes = field(default=b"", repr=False)  # a certificate: an IdentFrame of NIP, as JSON
+    agent: str = ""  # the NID that a request claims, without proof
 
     @property
     def is_token(self) -> bool:
@@ -105,8 +106,8 @@ class Credentials:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
-    """Whom an authorization server vouches for, in the words of a token that was checked: they may be any text."""
+class TokenHolder:
+    """The holder of a verified access token. Its names are the token's and may be any text."""
 
     issuer: str
     subject: str
@@ -116,21 +117,21 @@ class Holder:
 
     @property
     def id(self) -> str:
-        """The same for every token of one subject of one issuer, and for no other."""
+        """Identifies one subject of one issuer, whichever token it shows."""
         subject = self.subject
         is_plain = subject.isascii() and subject.isprintable() and len(subject) <= MAX_SUBJECT
-        # What begins like a digest is never taken as it is, so that nobody can choose the digest of another.
-        kept = subject if is_plain and not subject.startswith("~") else f"~{_digest(subject)[:32]}"
-        return f"oauth:{_digest(self.issuer)[:12]}:{kept}"
+        # A subject that begins like a digest is digested too, so that it cannot match the digest of another.
+        subject_id = subject if is_plain and not subject.startswith("~") else f"~{_digest(subject)[:32]}"
+        return f"oauth:{_digest(self.issuer)[:12]}:{subject_id}"
 
     @property
-    def shown_name(self) -> str:
-        return "".join(each if each.isprintable() else "?" for each in self.name[:MAX_NAME])
+    def display_name(self) -> str:
+        return "".join(character if character.isprintable() else "?" for character in self.name[:MAX_NAME])
 
 
 @dataclass(frozen=True, slots=True)
-class Agent:
-    """Whom an authority of NIP vouches for, by a certificate that was checked."""
+class CertifiedAgent:
+    """The agent of a verified NIP certificate."""
 
     nid: str
     scopes: frozenset[str]
@@ -139,80 +140,80 @@ class Agent:
     trust: Trust = Trust.VALIDATED
 
 
-FindAgent: TypeAlias = Callable[[bytes, str], Awaitable[Agent | None]]
+FindAgent: TypeAlias = Callable[[bytes, str], Awaitable[CertifiedAgent | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Knows whom to trust: keys of the store, tokens of an authorization server, certificates, or nobody."""
+    """Finds callers by API keys, access tokens or certificates."""
 
-    find_key: Callable[[str], Awaitable[Key | None]]
+    find_key: Callable[[str], Awaitable[ApiKey | None]]
     anonymous: frozenset[str]
     anonymous_danger: Danger = Danger.SAFE
-    find_holder: Callable[[str], Awaitable[Holder]] | None = None  # of an access token; raises if it is wrong
-    find_agent: FindAgent | None = None  # by a certificate and a claimed name; raises if it is wrong
-    find_named: Callable[[str], Awaitable[Key | None]] | None = None  # a key by its id, for work that goes on later
+    find_holder: Callable[[str], Awaitable[TokenHolder]] | None = None  # by an access token; raises if it is not valid
+    find_agent: FindAgent | None = None  # by a certificate and a claimed name; raises if they are not valid
+    find_key_by_id: Callable[[str], Awaitable[ApiKey | None]] | None = None  # for work that continues later
 
-    async def caller(self, credentials: Credentials) -> Caller:
-        """The caller behind a request; raises if credentials are given but wrong."""
+    async def caller(self, credentials: RequestCredentials) -> Caller:
+        """Return the caller of a request. Raise Unauthenticated if its credentials are not valid."""
         if not credentials.bearer:
-            return await self._agent(credentials)
-        if credentials.ident:
+            return await self._find_agent_caller(credentials)
+        if credentials.certificate:
             raise Unauthenticated("The request has both a certificate and a key", hint="Send one of them.")
         if self.find_holder and credentials.is_token:
             holder = await self.find_holder(credentials.bearer)
-            return Caller(holder.id, holder.shown_name, holder.scopes, holder.danger, credentials.address)
+            return Caller(holder.id, holder.display_name, holder.scopes, holder.danger, credentials.address)
         key = await self.find_key(key_digest(credentials.bearer))
         if key is None or not key.is_valid(datetime.now(UTC)):
             raise Unauthenticated(
                 "The API key is not valid",
                 hint="It may be mistyped, expired or revoked.",
             )
-        return Caller(f"{BY_KEY}{key.id}", key.name, key.scopes, key.danger, credentials.address, trust=key.trust)
+        return Caller(f"{KEY_PREFIX}{key.id}", key.name, key.scopes, key.danger, credentials.address, trust=key.trust)
 
-    async def _agent(self, credentials: Credentials) -> Caller:
-        found = None
-        if self.find_agent and (credentials.ident or credentials.agent):
-            found = await self.find_agent(credentials.ident, credentials.agent)
-        if found:
-            id = f"nip:{found.nid}"
-            return Caller(id, found.nid, found.scopes, found.danger, credentials.address, found.warrant, found.trust)
-        if credentials.ident:
-            raise Unauthenticated("Certificates are not taken here", hint="Show a key, or nothing.")
-        return self.nobody(credentials.address)
+    async def _find_agent_caller(self, credentials: RequestCredentials) -> Caller:
+        agent = None
+        if self.find_agent and (credentials.certificate or credentials.agent):
+            agent = await self.find_agent(credentials.certificate, credentials.agent)
+        if agent:
+            id = f"nip:{agent.nid}"
+            return Caller(id, agent.nid, agent.scopes, agent.danger, credentials.address, agent.warrant, agent.trust)
+        if credentials.certificate:
+            raise Unauthenticated("This site does not accept certificates", hint="Send an API key, or no credentials.")
+        return self.anonymous_caller(credentials.address)
 
-    async def renewed(self, caller: Caller) -> Caller:
-        """Who asked earlier, as of now: what was taken away since does not count any more."""
-        record = caller.warrant.record if caller.warrant else caller.id.removeprefix(BY_KEY)
-        is_noted = bool(caller.warrant and record) or caller.id.startswith(BY_KEY)
-        if not is_noted or self.find_named is None:
+    async def refresh(self, caller: Caller) -> Caller:
+        """Return a caller of an earlier request with the rights that it still has."""
+        record = caller.warrant.record if caller.warrant else caller.id.removeprefix(KEY_PREFIX)
+        has_record = bool(caller.warrant and record) or caller.id.startswith(KEY_PREFIX)
+        if not has_record or self.find_key_by_id is None:
             return caller
-        key = await self.find_named(record)
+        key = await self.find_key_by_id(record)
         if key is None or not key.is_valid(datetime.now(UTC)):
             what = "certificate" if caller.warrant else "API key"
-            raise Unauthenticated(f"The {what} is not valid any more", hint="It has expired or was revoked.")
+            raise Unauthenticated(f"The {what} is no longer valid", hint="It has expired or was revoked.")
         trust, danger = min(caller.trust, key.trust), min(caller.danger, key.danger)
         return replace(caller, scopes=caller.scopes & key.scopes, danger=danger, trust=trust)
 
-    async def key_of(self, caller: str) -> Key | None:
-        """The key of a caller, by what the caller is called; none for callers without one."""
-        if not caller.startswith(BY_KEY) or self.find_named is None:
+    async def find_key_of(self, caller: str) -> ApiKey | None:
+        """Return the key of the caller with this id, or None if it has none."""
+        if not caller.startswith(KEY_PREFIX) or self.find_key_by_id is None:
             return None
-        return await self.find_named(caller.removeprefix(BY_KEY))
+        return await self.find_key_by_id(caller.removeprefix(KEY_PREFIX))
 
-    def nobody(self, address: str = "") -> Caller:
+    def anonymous_caller(self, address: str = "") -> Caller:
         return Caller(scopes=self.anonymous, danger=self.anonymous_danger, address=address)
 
 
 def for_user(caller: Caller, user: Any) -> Caller:
-    """Return the caller as it asks for one of its users: the same rights, but memories and conversations apart.
+    """Return the caller acting for one of its users: the same rights, but separate memories and conversations.
 
-    A user is any JSON that a caller with a name calls so, at any length; only a digest is kept. Of an object its
-    identifier counts. Anonymous callers have no users: anybody could name one, so the caller is returned as it is.
+    A user is any JSON value; only a digest of it is kept, or of its identifier if it is an object. Anonymous callers
+    have no users, since anybody could name one, and are returned unchanged.
     """
     if caller.is_anonymous or not names_user(user):
         return caller
-    # As JSON, no text is the same as an object.
+    # As JSON, a string never equals an object.
     return replace(caller, user=_digest(json.dumps(_user_identifier(user), sort_keys=True))[:32])
 
 
@@ -222,7 +223,7 @@ def names_user(user: Any) -> bool:
 
 
 def _user_identifier(user: Any) -> Any:
-    """Return the identifier of a user, or the whole value where it has none: two people may have one name."""
+    """Return the identifier of a user, or the whole value without one, since two people may share a name."""
     if isinstance(user, dict):
         members = cast("dict[str, Any]", user)
         identifiers = (members.get(name) for name in ("identifier", "@id", "id"))
@@ -231,5 +232,5 @@ def _user_identifier(user: Any) -> Any:
 
 
 def local_operator(name: str = "operator") -> Caller:
-    """Whoever sits at the machine: may do everything but what is forbidden to all."""
+    """Return the caller for the person at the machine, who may do everything that is not forbidden to all."""
     return Caller(f"operator:{name}", name, frozenset({ASK, APPROVE, "*:*"}), Danger.DANGEROUS, trust=Trust.CERTIFIED)

@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol, TypeAlias, cast
 
@@ -69,6 +70,37 @@ class Lease:
     renewing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
+@dataclass(slots=True)
+class PrepaidUnit:
+    """One unit of a caller's allowance that was taken before it was known what the request asks for."""
+
+    key: str
+    is_unused: bool = True
+
+
+_PREPAID: ContextVar[PrepaidUnit | None] = ContextVar("portico.prepaid", default=None)
+
+
+class Admission:
+    """The context of one piece of work of a caller, for which a unit of its allowance was taken.
+
+    The first request to the site within uses that unit; each further one takes another. Work that goes on in the
+    background after the end pays for itself.
+    """
+
+    def __init__(self, key: str) -> None:
+        self._unit = PrepaidUnit(key)
+        self._token: Token[PrepaidUnit | None] | None = None
+
+    def __enter__(self) -> None:
+        self._token = _PREPAID.set(self._unit)
+
+    def __exit__(self, *_: object) -> None:
+        self._unit.is_unused = False
+        if self._token:
+            _PREPAID.reset(self._token)
+
+
 class Rates:
     """An allowance for each caller, refilled evenly over a minute. Whoever keeps the buckets is an argument.
 
@@ -97,6 +129,14 @@ class Rates:
         lease.left -= 1
         tokens = lease.behind + lease.left
         return Allowance(limit, int(tokens), (limit - tokens) * 60 / limit)
+
+    async def charge(self, key: str, *, anonymous: bool) -> None:
+        """Use the unit that was paid in advance for the work under way, or take one out of the allowance."""
+        unit = _PREPAID.get()
+        if unit and unit.is_unused and unit.key == key:
+            unit.is_unused = False
+        else:
+            await self.spend(key, anonymous=anonymous)
 
     def left(self, key: str, *, anonymous: bool) -> Allowance:
         """What a caller has left, as far as this process knows."""
@@ -146,7 +186,16 @@ def check_text(text: str, limits: Limits) -> None:
 
 def check_payload(params: Mapping[str, Any], limits: Limits) -> None:
     """Refuse what is too deep or too large before anything is done with it."""
-    _check_depth(params, limits.depth)
+    try:
+        for _ in walk_json(params, limits.depth):
+            pass
+    except NestingTooDeep as error:
+        raise TooLarge(
+            "The parameters are nested too deeply",
+            limit_type="nesting_depth",
+            limit=limits.depth,
+            actual=limits.depth + 1,
+        ) from error
     problem = problem_with("params", params)
     if problem:
         raise InvalidParams(f"The parameters cannot be used: {problem}")
@@ -160,12 +209,33 @@ def check_payload(params: Mapping[str, Any], limits: Limits) -> None:
         )
 
 
-def _check_depth(value: Any, limit: int, depth: int = 0) -> None:
-    if depth > limit:
-        raise TooLarge("The parameters are nested too deeply", limit_type="nesting_depth", limit=limit, actual=depth)
-    if isinstance(value, Mapping):
-        for inner in cast("Mapping[str, Any]", value).values():
-            _check_depth(inner, limit, depth + 1)
-    elif isinstance(value, list | tuple):
-        for inner in cast("list[Any]", value):
-            _check_depth(inner, limit, depth + 1)
+_SCALARS = frozenset({str, int, float, bool, type(None)})  # spares the slow check for abstract types
+
+
+class NestingTooDeep(Exception):
+    """Decoded JSON has more levels than are allowed. `path` leads to the first object or list that is too deep."""
+
+    def __init__(self, path: tuple[str, ...]) -> None:
+        super().__init__(".".join(path))
+        self.path = path
+
+
+def walk_json(value: Any, max_depth: int) -> Iterator[tuple[Any, tuple[str, ...]]]:
+    """Yield every value of decoded JSON with its path, parents before their members. A step into a list is `[]`.
+
+    Raises NestingTooDeep at an object or list below `max_depth` levels of others.
+    """
+    pending: list[tuple[Any, tuple[str, ...]]] = [(value, ())]
+    while pending:
+        inner, path = pending.pop()
+        yield inner, path
+        if type(inner) in _SCALARS or not isinstance(inner, Mapping | list | tuple):
+            continue
+        if len(path) >= max_depth:
+            raise NestingTooDeep(path)
+        if isinstance(inner, Mapping):
+            members = cast("Mapping[str, Any]", inner)
+            pending.extend((member, (*path, name)) for name, member in reversed([*members.items()]))
+        else:
+            step = (*path, "[]")
+            pending.extend((element, step) for element in reversed(cast("list[Any]", inner)))

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from math import inf
 from pathlib import Path
@@ -18,27 +18,27 @@ from urllib.parse import urlsplit
 import jwt
 import msgspec
 
-from portico.access.identity import RESOURCES, Holder, is_scope
+from portico.access.identity import TokenHolder, is_scope
 from portico.catalog import Danger
 from portico.config import Config, Server, located
 from portico.errors import ConfigError, SourceError, Unauthenticated, Unavailable
-from portico.sources.fetch import Fetcher, checked_url
+from portico.sources.fetch import Fetcher, parse_url
 
 T = TypeVar("T")
 
-Ring: TypeAlias = tuple[jwt.PyJWK, ...]  # each with one algorithm that it checks
+KeyRing: TypeAlias = tuple[jwt.PyJWK, ...]  # each with one algorithm that it checks
 
 MAX_TOKEN = 8192  # characters
 MAX_DOCUMENT = 256 << 10  # bytes
 MAX_KEYS = 50
-LEEWAY_SECONDS = 30  # that clocks may differ
-PAUSE_SECONDS = 60.0  # from one reading of the keys to the next, whoever sends which tokens
-RETRY_SECONDS = 5.0  # the same, while there are no keys at all
-LIFETIME_SECONDS = 3600.0  # until keys are read again, so that a withdrawn one is forgotten
+LEEWAY_SECONDS = 30  # by which clocks may differ
+PAUSE_SECONDS = 60.0  # between two reads of the keys, whatever tokens arrive
+RETRY_SECONDS = 5.0  # the same while there are no keys
+LIFETIME_SECONDS = 3600.0  # until keys are read again, so that a withdrawn one is dropped
 FETCH_SECONDS = 5.0  # for one document
-WAIT_SECONDS = 10.0  # of a caller for keys that are being read
+WAIT_SECONDS = 10.0  # that a caller waits for keys being read
 
-# A key checks the algorithms of its kind and no others: none that is symmetric, and not `none`.
+# A key verifies only the algorithms of its kind: never a symmetric one, and never `none`.
 ALGORITHMS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("RSA", ""): ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     ("EC", "P-256"): ("ES256",),
@@ -46,36 +46,41 @@ ALGORITHMS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("EC", "P-521"): ("ES512",),
     ("OKP", "Ed25519"): ("EdDSA",),
 }
-# RFC 9068 says at+jwt; many issuers do not. What names itself something else is no access token.
+# RFC 9068 requires at+jwt, which many issuers omit. Any other type is not an access token.
 TYPES = frozenset({"", "jwt", "at+jwt", "application/at+jwt"})
 
 REASONS: Mapping[type[Exception], tuple[str, str]] = {
     jwt.ExpiredSignatureError: ("The access token has expired", "Get a new one from {issuer}."),
     jwt.ImmatureSignatureError: ("The access token is not valid yet", "Check the clock of {issuer}."),
-    jwt.InvalidAudienceError: ("The access token is for somebody else", "Get one from {issuer} for this site."),
+    jwt.InvalidAudienceError: ("The access token is for another audience", "Get one from {issuer} for this site."),
 }
 INVALID = ("The access token is not valid", "Get one from {issuer} for this site.")
 
 
-class Header(msgspec.Struct, frozen=True):
+class TokenHeader(msgspec.Struct, frozen=True):
     alg: str
     kid: str = ""
     typ: str = ""
 
 
-class Issuer:
-    """The authorization server of a site, as far as its tokens go."""
+class AuthorizationServer:
+    """Verifies access tokens of a site's authorization server."""
 
-    def __init__(self, config: Config, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, config: Config, resources: Iterable[str] = ("",), clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._oauth = config.oauth
-        self._audiences = audiences(config)
-        self._keys = Keys(KeySource(config).read, clock)
+        self._audiences = audiences(config, resources)
+        self._keys = SigningKeys(KeySource(config).read, clock)
 
-    async def holder(self, token: str) -> Holder:
-        """Who holds a token. Raises Unauthenticated if it is not good here, Unavailable if that cannot be told."""
+    async def holder(self, token: str) -> TokenHolder:
+        """Return the holder of a token.
+
+        Raise Unauthenticated if it is not valid here, or Unavailable if it cannot be verified now.
+        """
         try:
-            header = _header(token)
-            return self._holder(self._claims(token, await self._keys.fitting(header.alg, header.kid)))
+            header = _parse_header(token)
+            return self._make_holder(self._claims(token, await self._keys.find(header.alg, header.kid)))
         except (jwt.PyJWTError, RecursionError) as error:
             message, hint = REASONS.get(type(error), INVALID)
             raise Unauthenticated(message, hint=hint.format(issuer=self._oauth.issuer)) from error
@@ -94,50 +99,50 @@ class Issuer:
                 )
         raise jwt.InvalidSignatureError
 
-    def _holder(self, claims: Mapping[str, Any]) -> Holder:
+    def _make_holder(self, claims: Mapping[str, Any]) -> TokenHolder:
         subject = claims["sub"]
         if not subject:
             raise jwt.MissingRequiredClaimError("sub")
         if "cnf" in claims:
-            raise jwt.InvalidTokenError  # good only with a proof that its holder has a key, which is not read here
+            raise jwt.InvalidTokenError  # bound to a key by proof of possession, which is not supported
         names = (claims.get("client_id"), claims.get("azp"), subject)
-        named = (each for each in _named_scopes(claims) if each.isprintable() and is_scope(each))
-        name = next(each for each in names if each and isinstance(each, str))
-        scopes = frozenset({*self._oauth.scopes, *named})
-        return Holder(self._oauth.issuer, subject, name, scopes, Danger[self._oauth.danger.upper()])
+        token_scopes = (scope for scope in _scopes_of(claims) if scope.isprintable() and is_scope(scope))
+        name = next(scope for scope in names if scope and isinstance(scope, str))
+        scopes = frozenset({*self._oauth.scopes, *token_scopes})
+        return TokenHolder(self._oauth.issuer, subject, name, scopes, Danger[self._oauth.danger.upper()])
 
 
-def _header(token: str) -> Header:
-    """What a token says of itself, before anything is known to be true."""
+def _parse_header(token: str) -> TokenHeader:
+    """Parse the header of a token, before anything is verified."""
     if len(token) > MAX_TOKEN or not token.isascii():
         raise jwt.DecodeError
     try:
-        header = msgspec.convert(jwt.get_unverified_header(token), Header)
+        header = msgspec.convert(jwt.get_unverified_header(token), TokenHeader)
     except msgspec.ValidationError as error:
         raise jwt.DecodeError from error
-    if header.typ.lower() not in TYPES or not any(header.alg in each for each in ALGORITHMS.values()):
+    if header.typ.lower() not in TYPES or not any(header.alg in algorithms for algorithms in ALGORITHMS.values()):
         raise jwt.DecodeError
     return header
 
 
-def _named_scopes(claims: Mapping[str, Any]) -> Iterator[str]:
-    """Of `scope` (RFC 9068), and of `scp`, which some issuers write instead."""
+def _scopes_of(claims: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the scopes in `scope` (RFC 9068) and in `scp`, which some issuers use instead."""
     for claim in ("scope", "scp"):
         match claims.get(claim):
             case str() as text:
                 yield from text.split()
             case list():
-                yield from (each for each in cast("list[Any]", claims[claim]) if isinstance(each, str))
+                yield from (item for item in cast("list[Any]", claims[claim]) if isinstance(item, str))
             case _:
                 pass
 
 
-def audiences(config: Config) -> frozenset[str]:
-    """Whom a token may be for: as configured, or else the site and its doors, by every address of its own."""
+def audiences(config: Config, resources: Iterable[str]) -> frozenset[str]:
+    """Return the accepted audiences: as configured, or else the URLs of the site and its endpoints."""
     if config.oauth.audience:
         return frozenset(config.oauth.audience)
     bases = [config.server.url.rstrip("/")] if config.server.url else list(_own_bases(config.server))
-    return frozenset(f"{base}{path}{slash}" for base in bases for path in RESOURCES for slash in ("", "/"))
+    return frozenset(f"{base}{path}{slash}" for base in bases for path in resources for slash in ("", "/"))
 
 
 def _own_bases(server: Server) -> Iterator[str]:
@@ -146,79 +151,81 @@ def _own_bases(server: Server) -> Iterator[str]:
         yield f"http://{name}" if re.search(r":\d+\Z", name) else f"http://{name}:{server.port}"
 
 
-class Keys:
-    """The public keys that were read last. However many ask, they are read once at a time and seldom."""
+class SigningKeys:
+    """The current public keys. They are read by one task at a time, and rarely, however many tokens arrive."""
 
-    def __init__(self, read: Callable[[], Ring], clock: Callable[[], float]) -> None:
+    def __init__(self, read: Callable[[], KeyRing], clock: Callable[[], float]) -> None:
         self._read = read
         self._clock = clock
-        self._ring: Ring = ()
-        self._old = -inf  # when the ring is to be read again
-        self._begun = -inf  # when the last reading began
+        self._ring: KeyRing = ()
+        self._expires = -inf  # when the ring is to be read again
+        self._last_read = -inf  # when the last reading began
         self._reading: asyncio.Task[None] | None = None
-        self._trouble: SourceError | None = None
+        self._error: SourceError | None = None
 
-    async def fitting(self, algorithm: str, name: str) -> list[jwt.PyJWK]:
-        """The keys that may have signed a token: the one of this name, or if it names none all of the algorithm."""
-        if self._clock() >= self._old:
-            self._begin()
-        found = self._found(algorithm, name)
-        if found:
-            return found
-        await self._renewed()
+    async def find(self, algorithm: str, name: str) -> list[jwt.PyJWK]:
+        """Return the keys that may have signed a token: the named one, or every one of the algorithm."""
+        if self._clock() >= self._expires:
+            self._start_reading()
+        keys = self._select(algorithm, name)
+        if keys:
+            return keys
+        await self._wait_for_read()
         if not self._ring:
-            raise Unavailable("Access tokens cannot be checked at the moment", hint="Try later.") from self._trouble
-        return self._found(algorithm, name)
+            raise Unavailable(
+                "Access tokens cannot be verified at the moment", hint="Try again later."
+            ) from self._error
+        return self._select(algorithm, name)
 
-    def _found(self, algorithm: str, name: str) -> list[jwt.PyJWK]:
-        return [each for each in self._ring if each.algorithm_name == algorithm and name in {"", each.key_id}]
+    def _select(self, algorithm: str, name: str) -> list[jwt.PyJWK]:
+        return [key for key in self._ring if key.algorithm_name == algorithm and name in {"", key.key_id}]
 
-    async def _renewed(self) -> None:
-        reading = self._begin()
+    async def _wait_for_read(self) -> None:
+        reading = self._start_reading()
         if reading is None:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(WAIT_SECONDS):
-                await asyncio.shield(reading)  # it goes on for others when this caller leaves
+                await asyncio.shield(reading)  # it continues for others if this caller is cancelled
 
-    def _begin(self) -> "asyncio.Task[None] | None":
-        """The reading that is under way, or a new one unless the last has only just been."""
+    def _start_reading(self) -> "asyncio.Task[None] | None":
+        """Return the running read, or start one unless the last one was too recent."""
         if self._reading and not self._reading.done():
             return self._reading
-        if self._clock() - self._begun < (PAUSE_SECONDS if self._ring else RETRY_SECONDS):
+        if self._clock() - self._last_read < (PAUSE_SECONDS if self._ring else RETRY_SECONDS):
             return None
-        self._begun = self._clock()
-        self._reading = asyncio.create_task(self._renew())
+        self._last_read = self._clock()
+        self._reading = asyncio.create_task(self._read_keys())
         return self._reading
 
-    async def _renew(self) -> None:
+    async def _read_keys(self) -> None:
         try:
             self._ring = await asyncio.to_thread(self._read)
         except SourceError as error:
-            self._trouble = error
+            self._error = error
         else:
-            self._old = self._clock() + LIFETIME_SECONDS
+            self._expires = self._clock() + LIFETIME_SECONDS
 
 
 class KeySource:
-    """Where the keys are: a file, a URL, or what the metadata of the issuer say (RFC 8414, OpenID Connect)."""
+    """Reads keys from a file, a URL, or the URL in the issuer's metadata (RFC 8414, OpenID Connect)."""
 
     def __init__(self, config: Config) -> None:
         self._issuer = config.oauth.issuer
         self._place = located(config.oauth.keys, config.folder) if config.oauth.keys else ""
         self._allowed = frozenset(config.allow_hosts)
         try:
-            checked_url(self._issuer)
+            parse_url(self._issuer)
             self._check_place()
         except SourceError as error:
             raise ConfigError(f"[oauth] {error.message}", hint=error.hint) from error
 
-    def read(self) -> Ring:
-        """The keys as they are. Waits for them: call it on a thread."""
+    def read(self) -> KeyRing:
+        """Read the keys. This blocks: call it on a thread."""
         if self._is_file:
-            return _ring(_file(self._place), self._place)
-        url = self._place or self._published()
-        return _ring(self._get(url), url)
+            return _parse_keys(_read_key_file(self._place), self._place)
+        url = self._place or self._discover_url()
+        return _parse_keys(self._fetch(url), url)
 
     @cached_property
     def _fetcher(self) -> Fetcher:
@@ -230,40 +237,40 @@ class KeySource:
 
     def _check_place(self) -> None:
         if self._is_file:
-            _ring(_file(self._place), self._place)
+            _parse_keys(_read_key_file(self._place), self._place)
         else:
-            self._check(self._place or self._issuer)
+            self._check_https(self._place or self._issuer)
 
-    def _check(self, url: str) -> None:
-        """Whoever stands between could hand out keys of their own, except on the way to a host of one's own."""
-        address = checked_url(url)
+    def _check_https(self, url: str) -> None:
+        """Require https, without which keys could be replaced in transit, except for hosts in `allow_hosts`."""
+        address = parse_url(url)
         if address.scheme != "https" and self._allowed.isdisjoint({address.host, address.netloc.decode()}):
             raise SourceError(
-                f"{url} is not https", url=url, hint="Plain http is for hosts that are named in `allow_hosts`."
+                f"{url} is not https", url=url, hint="Plain http is allowed only for hosts in `allow_hosts`."
             )
 
-    def _published(self) -> str:
-        """The address of the keys. Metadata that speak for another issuer count for nothing (RFC 8414 3.3)."""
-        trouble = SourceError(f"{self._issuer} does not say where its keys are", url=self._issuer)
-        for url in _metadata_addresses(self._issuer):
+    def _discover_url(self) -> str:
+        """Return the URL of the keys. Metadata of another issuer are ignored (RFC 8414 3.3)."""
+        problem = SourceError(f"{self._issuer} does not publish where its keys are", url=self._issuer)
+        for url in metadata_urls(self._issuer):
             try:
-                found = _decoded(self._get(url), Metadata, url)
+                metadata = _decode_document(self._fetch(url), IssuerMetadata, url)
             except SourceError as error:
-                trouble = error
+                problem = error
                 continue
-            if found.issuer == self._issuer:
-                return found.jwks_uri
-            trouble = SourceError(f"{url} is the metadata of another issuer", url=url, issuer=found.issuer)
-        raise trouble
+            if metadata.issuer == self._issuer:
+                return metadata.jwks_uri
+            problem = SourceError(f"{url} is the metadata of another issuer", url=url, issuer=metadata.issuer)
+        raise problem
 
-    def _get(self, url: str) -> bytes:
-        self._check(url)
+    def _fetch(self, url: str) -> bytes:
+        self._check_https(url)
         with self._fetcher.open(url, follow=False) as answer:
-            answer.expect_ok()
+            answer.raise_for_status()
             return answer.read()
 
 
-class Metadata(msgspec.Struct, frozen=True):
+class IssuerMetadata(msgspec.Struct, frozen=True):
     issuer: str
     jwks_uri: str
 
@@ -273,7 +280,7 @@ class KeySet(msgspec.Struct, frozen=True):
 
 
 class PublicKey(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A JSON Web Key without what is private in it, should somebody have published that."""
+    """The public members of a JSON Web Key; private ones are ignored if they were published."""
 
     kty: str
     kid: str = ""
@@ -286,8 +293,8 @@ class PublicKey(msgspec.Struct, frozen=True, omit_defaults=True):
     y: str = ""
 
 
-def _metadata_addresses(issuer: str) -> list[str]:
-    """RFC 8414 puts its path before that of the issuer, OpenID Connect behind it, and some servers both behind."""
+def metadata_urls(issuer: str) -> list[str]:
+    """Return the metadata URLs of an issuer. RFC 8414 puts its path before the issuer's, OpenID Connect after it."""
     parts = urlsplit(issuer)
     origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
     addresses = (
@@ -298,24 +305,24 @@ def _metadata_addresses(issuer: str) -> list[str]:
     return list(dict.fromkeys(addresses))
 
 
-def _file(path: str) -> bytes:
+def _read_key_file(path: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _ring(raw: bytes, where: str) -> Ring:
-    """The keys of a document that Portico can use. One that it does not know leaves the others as they are."""
-    found = _decoded(raw, KeySet, where)
-    ring = tuple(key for each in found.keys[:MAX_KEYS] for key in _usable(each))
+def _parse_keys(raw: bytes, where: str) -> KeyRing:
+    """Parse the usable keys of a document; unknown kinds are skipped."""
+    key_set = _decode_document(raw, KeySet, where)
+    ring = tuple(key for raw_key in key_set.keys[:MAX_KEYS] for key in _make_keys(raw_key))
     if not ring:
-        raise SourceError(f"{where} has no key that tokens can be checked with", url=where)
+        raise SourceError(f"{where} has no key that can verify tokens", url=where)
     return ring
 
 
-def _usable(raw: Any) -> Iterator[jwt.PyJWK]:
-    """A key once for each algorithm that it may be used with."""
+def _make_keys(raw: Any) -> Iterator[jwt.PyJWK]:
+    """Yield a key once for each algorithm that it may verify."""
     try:
         key = msgspec.convert(raw, PublicKey)
     except msgspec.ValidationError:
@@ -328,8 +335,8 @@ def _usable(raw: Any) -> Iterator[jwt.PyJWK]:
                 yield jwt.PyJWK(msgspec.to_builtins(key), algorithm)
 
 
-def _decoded(raw: bytes, kind: type[T], where: str) -> T:
+def _decode_document(raw: bytes, kind: type[T], where: str) -> T:
     try:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise SourceError(f"{where} cannot be understood: {error}", url=where) from error
+        raise SourceError(f"{where} is malformed: {error}", url=where) from error

@@ -1,15 +1,15 @@
-"""What can be done with an item: operations that take one of its kind. Knows no protocol."""
+"""The actions of an item: operations that take one of its kind. Knows no protocol."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from portico.ask.commands import parameter_for, shape_of, suits
+from portico.ask.commands import accepts_item, parameter_for, shape_of
 from portico.ask.events import Action
 from portico.catalog import Collection, Operation
 from portico.items import Item
 
 # Types of schema.org for what an operation's name begins with.
-TYPES: dict[str, str] = {
+TYPES_BY_VERB: dict[str, str] = {
     "add": "AddAction", "book": "ReserveAction", "reserve": "ReserveAction", "order": "OrderAction",
     "buy": "BuyAction", "pay": "PayAction", "cancel": "CancelAction", "plan": "PlanAction", "create": "CreateAction",
     "update": "UpdateAction", "delete": "DeleteAction", "remove": "DeleteAction", "search": "SearchAction",
@@ -18,44 +18,44 @@ TYPES: dict[str, str] = {
     "register": "RegisterAction", "join": "JoinAction", "send": "SendAction", "check": "CheckAction",
     "find": "FindAction", "view": "ViewAction", "schedule": "ScheduleAction", "rent": "RentAction",
 }  # fmt: skip
-WHOLE_NAMES = {"add_to_cart": "AddToCartAction"}  # as the NLWeb specification has it
+TYPES_BY_NAME = {"add_to_cart": "AddToCartAction"}  # as the NLWeb specification has it
 
 
 def action_type(operation: Operation) -> str:
-    return WHOLE_NAMES.get(operation.name) or TYPES.get(operation.name.partition("_")[0], "Action")
+    return TYPES_BY_NAME.get(operation.name) or TYPES_BY_VERB.get(operation.name.partition("_")[0], "Action")
 
 
-class Actions:
+class ItemActions:
     """The actions of every collection, worked out once for a catalog."""
 
     def __init__(self, collections: Iterable[Collection], operations: Iterable[Operation]) -> None:
-        known = [(operation, *shape_of(operation)) for operation in operations if _is_offered(operation)]
+        candidates = [(operation, *shape_of(operation)) for operation in operations if _is_item_action(operation)]
         self._offers = {
             collection.name: tuple(
-                Offer(operation, param, tuple(name for name in required if name != param))
-                for operation, properties, required in known
+                ActionTemplate(operation, param, tuple(name for name in required if name != param))
+                for operation, properties, required in candidates
                 if (param := parameter_for(properties, collection.one))
             )
             for collection in collections
         }
 
     def of(self, item: Item, may: Callable[[Operation], bool]) -> tuple[Action, ...]:
-        """What a caller may do with an item."""
+        """Return what a caller may do with an item."""
         return tuple(
             Action(o.operation.name, o.operation.summary, {o.param: item.id}, o.missing, action_type(o.operation))
             for o in self._offers.get(item.collection, ())
-            if may(o.operation) and suits(o.operation, item)
+            if may(o.operation) and accepts_item(o.operation, item)
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ActionTemplate:
     operation: Operation
     param: str  # the one that takes the item's id
     missing: tuple[str, ...]
 
 
-def _is_offered(operation: Operation) -> bool:
-    """What every collection gets is no news, and nobody who has just found a thing wants to undo something."""
+def _is_item_action(operation: Operation) -> bool:
+    """Return whether an operation is worth offering with an item: not of a collection, and not an undoing."""
     undoes = action_type(operation) in {"DeleteAction", "CancelAction"}
     return not operation.collection and not operation.open and not undoes

@@ -1,4 +1,4 @@
-"""What can happen while a question is answered. A closed union: faces match on it without a default."""
+"""The events of an answer: a closed union, on which protocols match without a default."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ class Constraint:
 
 
 @dataclass(frozen=True, slots=True)
-class Understood:
-    """What the question was taken to mean, so that a person can see and correct it. Always the first event."""
+class InterpretationEvent:
+    """How the question was interpreted, so that a person can see and correct it. Always the first event."""
 
     text: str  # the question so that it stands alone
     collections: tuple[str, ...]
@@ -43,7 +43,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Clarify:
+class ClarificationEvent:
     """The question cannot be answered yet; these would help."""
 
     text: str
@@ -52,7 +52,7 @@ class Clarify:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """An operation that can be called with this item. Faces say how, each in its own protocol."""
+    """An operation that can be called with this item. Each protocol says how."""
 
     operation: str
     description: str
@@ -62,7 +62,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ItemEvent:
     """One item of the answer, with a score from 0 to 100. Places count from 0 and come in any order."""
 
     item: Item
@@ -73,7 +73,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class TextEvent:
     """A piece of the summary or of the generated answer, and the refs of the items it relies on."""
 
     text: str
@@ -81,7 +81,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Did:
+class OperationEvent:
     """An operation that the question asked for was run."""
 
     operation: str
@@ -90,21 +90,21 @@ class Did:
 
 
 @dataclass(frozen=True, slots=True)
-class Promised:
-    """The answer takes longer; it will be the task's result."""
+class TaskEvent:
+    """The answer takes longer and will be the result of a task."""
 
     task: Task
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
-    """The answer broke off."""
+class ErrorEvent:
+    """The answer ended with an error."""
 
     error: SiteError
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class ModelUsage:
     """What language models did for an answer."""
 
     calls: int = 0
@@ -112,8 +112,8 @@ class Cost:
     completion_tokens: int = 0
     price: float = 0.0  # by the prices in the model's URL; 0 when it names none
 
-    def __add__(self, other: "Cost") -> "Cost":
-        return Cost(
+    def __add__(self, other: "ModelUsage") -> "ModelUsage":
+        return ModelUsage(
             self.calls + other.calls,
             self.prompt_tokens + other.prompt_tokens,
             self.completion_tokens + other.completion_tokens,
@@ -122,12 +122,21 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
-    """Nothing more follows."""
+class EndEvent:
+    """The answer is complete."""
 
     items: int
     notes: tuple[str, ...] = ()
-    cost: Cost = Cost()
+    cost: ModelUsage = ModelUsage()
 
 
-Event: TypeAlias = Understood | Clarify | Found | Said | Did | Promised | Failed | Finished
+Event: TypeAlias = (
+    InterpretationEvent
+    | ClarificationEvent
+    | ItemEvent
+    | TextEvent
+    | OperationEvent
+    | TaskEvent
+    | ErrorEvent
+    | EndEvent
+)

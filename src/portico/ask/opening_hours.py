@@ -1,4 +1,4 @@
-"""Hours of schema.org, such as "Mo-Fr 09:30-18:00", as people write them. What is written otherwise stays as it is."""
+"""Renders opening hours of schema.org, such as "Mo-Fr 09:30-18:00", for people. Other forms stay as they are."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ MAX_HOURS = 100  # characters
 
 
 @dataclass(frozen=True, slots=True)
-class Week:
+class WeekWords:
     """The days of a language, shortly, from Monday on."""
 
     days: tuple[str, ...]
@@ -22,26 +22,28 @@ class Week:
     always: str  # at any hour
 
 
-WEEKS: Mapping[str, Week] = {
-    "en": Week(("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"), "every day", "day and night"),
-    "de": Week(("Mo", "Di", "Mi", "Do", "Fr", "Sa", "So"), "täglich", "rund um die Uhr"),
-    "es": Week(("lun", "mar", "mié", "jue", "vie", "sáb", "dom"), "todos los días", "las 24 horas"),
-    "fr": Week(("lun", "mar", "mer", "jeu", "ven", "sam", "dim"), "tous les jours", "24 heures sur 24"),
-    "ar": Week(("الاثنين", "الثلاثاء", "الأربعاء", "الخميس", "الجمعة", "السبت", "الأحد"), "يوميًا", "على مدار الساعة"),
-    "ja": Week(("月", "火", "水", "木", "金", "土", "日"), "毎日", "24時間"),
-    "zh": Week(("周一", "周二", "周三", "周四", "周五", "周六", "周日"), "每天", "全天"),
+WEEK_WORDS: Mapping[str, WeekWords] = {
+    "en": WeekWords(("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"), "every day", "day and night"),
+    "de": WeekWords(("Mo", "Di", "Mi", "Do", "Fr", "Sa", "So"), "täglich", "rund um die Uhr"),
+    "es": WeekWords(("lun", "mar", "mié", "jue", "vie", "sáb", "dom"), "todos los días", "las 24 horas"),
+    "fr": WeekWords(("lun", "mar", "mer", "jeu", "ven", "sam", "dim"), "tous les jours", "24 heures sur 24"),
+    "ar": WeekWords(
+        ("الاثنين", "الثلاثاء", "الأربعاء", "الخميس", "الجمعة", "السبت", "الأحد"), "يوميًا", "على مدار الساعة"
+    ),
+    "ja": WeekWords(("月", "火", "水", "木", "金", "土", "日"), "毎日", "24時間"),
+    "zh": WeekWords(("周一", "周二", "周三", "周四", "周五", "周六", "周日"), "每天", "全天"),
 }
 
 
-def hours(text: str, language: str) -> str:
-    """Days and hours in a language; the text itself if it is none that schema.org knows."""
-    found = _HOURS.fullmatch(text.strip()) if len(text) <= MAX_HOURS else None
-    if found is None:
+def render_hours(text: str, language: str) -> str:
+    """Return opening days and hours in a language, or the text itself if schema.org does not know its form."""
+    match = _HOURS.fullmatch(text.strip()) if len(text) <= MAX_HOURS else None
+    if match is None:
         return text
-    week, span = WEEKS[language], (found["opens"], found["closes"])
-    named: dict[str, str] = dict(zip(_CODES, week.days, strict=True))
-    spaced = re.sub(r"\s?-\s?", "–", re.sub(r"\s?,\s?", ", ", found["days"]))
-    days = week.daily if spaced == "Mo–Su" else re.sub(_CODE, lambda code: named[code[0]], spaced)
+    week, span = WEEK_WORDS[language], (match["opens"], match["closes"])
+    day_names: dict[str, str] = dict(zip(_CODES, week.days, strict=True))
+    spaced = re.sub(r"\s?-\s?", "–", re.sub(r"\s?,\s?", ", ", match["days"]))
+    days = week.daily if spaced == "Mo–Su" else re.sub(_CODE, lambda code: day_names[code[0]], spaced)
     if span in _ALL_DAY:
         return week.always if days == week.daily else f"{days} {week.always}"
-    return f"{days} {span[0]}–{span[1]}" if found["opens"] else days
+    return f"{days} {span[0]}–{span[1]}" if match["opens"] else days

@@ -2,823 +2,709 @@
 
 import asyncio
 import re
-import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import Any
 
-from portico.ask.actions import Actions
+from portico.ask.actions import ItemActions
 from portico.ask.answers import (
-    Reply,
+    AcceptedAnswer,
     Sentence,
     answer,
-    answered,
     compare,
     describe,
+    find_accepted_answer,
     kind_of,
-    recount,
-    speaks_of_files,
+    mentions_files,
+    quote_files,
     summarize,
 )
-from portico.ask.clarification import MAX_OPTIONS, clarify, hinted_at, labels, named_by, named_in
-from portico.ask.commands import (
-    CONFIRM,
-    Choice,
-    Deed,
-    hint_of,
-    needs_confirmation,
-    parameter_for,
-    questions_for,
-    read_deed,
-    shape_of,
-    shown_param,
-    suits,
-    wanted_operation,
-)
+from portico.ask.clarification import build_clarification
+from portico.ask.command_runner import NAME_SEARCH_DEPTH, AskContext, CommandRunner
 from portico.ask.events import (
-    Clarify,
+    ClarificationEvent,
     Constraint,
-    Did,
+    EndEvent,
     Event,
-    Finished,
-    Found,
-    Promised,
-    Said,
-    Understood,
+    InterpretationEvent,
+    ItemEvent,
+    TaskEvent,
+    TextEvent,
 )
-from portico.ask.languages.localization import LANGUAGES, Phrases, best_language, phrases, written_in
-from portico.ask.llm import Bill, Judge, Matter
-from portico.ask.outcomes import ids_in
-from portico.ask.ranking import Scored, Wishes, is_called, ranked, sorted_by
-from portico.ask.suggestions import WAYS
-from portico.ask.understanding.comparisons import Contest, bare, contests_in, led_by, meant_by
-from portico.ask.understanding.contact_intent import speaker, wants_a_person, ways_to
+from portico.ask.fields_cache import FieldsCache
+from portico.ask.languages.localization import LANGUAGES, Phrases, best_language, detect_script, phrases
+from portico.ask.llm import AnswerModel, LlmRequest, LlmUsage
+from portico.ask.ranking import RankedItem, RankingContext, is_named, rank, sort_items
+from portico.ask.small_talk import SmallTalk, parse_small_talk, reply_to
+from portico.ask.suggestions import TEMPLATES
+from portico.ask.understanding.comparisons import ComparedNames, find_comparisons, match_name, put_first, strip_name
+from portico.ask.understanding.contact_intent import contact_details, find_contact_item, is_contact_request
 from portico.ask.understanding.detail_intent import subject_of
-from portico.ask.understanding.fields import Fields, key_of, spoken
-from portico.ask.understanding.parsers import By, Finding, In, Sort, read
-from portico.ask.understanding.places import Spot, around, find_spot
-from portico.ask.understanding.planner import Meaning, Target, understand
-from portico.ask.understanding.references import MAX_POINTED, pointers_in, with_names
-from portico.ask.understanding.request_attributes import is_no, is_yes
-from portico.ask.understanding.spelling import nearest
-from portico.catalog import Catalog, Collection, Operation
-from portico.errors import TaskCancelled, Unavailable
+from portico.ask.understanding.fields import Fields, key_of
+from portico.ask.understanding.parsers import Finding, MakerMention, PlaceMention, SortOrder, parse_question
+from portico.ask.understanding.places import GeoCircle, find_place, limit_to_circle
+from portico.ask.understanding.planner import CollectionQuery, QueryPlan, plan_query
+from portico.ask.understanding.references import MAX_QUESTIONS, find_pointers, replace_pointers
+from portico.ask.understanding.spelling import find_nearest
+from portico.catalog import Catalog
+from portico.errors import Unavailable
 from portico.items import Item, title_of
 from portico.models.language import LanguageModel
 from portico.query import And, Filter, Order, Query, json_size
-from portico.requests import Ask, Call, Mode, Outcome, Task
-from portico.search.finder import Finder, Wish
-from portico.search.index import Index
+from portico.requests import Ask, Mode
+from portico.search.finder import Finder, SearchTarget
 from portico.search.index.text import STOPWORDS, fold, words
 
-DEPTH = 60  # hits that are ranked
-NAMED_DEPTH = 20  # hits that might be what a command calls by its name
-MAX_NAMED = 3  # things that limits leave out
-FEW_ITEMS = 24  # that a command may be about are all offered
-LOOKED_AT = 100  # items among which there may be few that a command can be about
-SORTED_DEPTH = 1000  # hits that another order than relevance is given to
-READ_CHARACTERS = 2000  # of a question; who writes more has said what it is about
-READ_AT_ONCE = 300  # of one that holds up nobody; a longer one is read in a thread
-CONTEXT_CHARACTERS = 2000  # of earlier questions and what is known of the person
-SUMMED_UP = 10  # items that a summary looks at
-KNOWN_SECONDS = 2.0  # for which what is known of the collections is kept, though they change
+DEPTH = 60  # hits to rank
+MAX_EXCLUDED_NAMES = 3  # items that limits exclude
+SORTED_DEPTH = 1000  # hits to rank if the order is not relevance
+MAX_QUESTION = 2000  # characters of a question that are read
+MAX_INLINE_PARSE = 300  # characters; a longer question is parsed in a thread
+CONTEXT_CHARACTERS = 2000  # of earlier questions and the caller's memory
+SUMMARY_ITEMS = 10  # items that a summary uses
 
-SPEAKING: tuple[Mode, ...] = ("generate", "summarize")
-
-Act: TypeAlias = Callable[[Call], Awaitable[Outcome | Task]]
-May: TypeAlias = Callable[[Operation], bool]
+TEXT_MODES: tuple[Mode, ...] = ("generate", "summarize")
 
 
 @dataclass(frozen=True, slots=True)
-class Manners:
-    """How a site answers."""
+class AskOptions:
+    """Settings of how a site answers questions."""
 
     language: str = "en"
     clarify: bool = True
-    patience: float = 20.0
-    near: float = 500.0
-    prompt: int = 6000
+    model_patience: float = 20.0
+    near_metres: float = 500.0
+    prompt_tokens: int = 6000
     candidates: int = 30
 
 
-@dataclass(frozen=True, slots=True)
-class Asker:
-    """What the pipeline may do for whoever asks."""
-
-    collections: tuple[str, ...]
-    may: May
-    act: Act
-    later: Callable[[], Awaitable[Task]] | None  # answers the same question as a task
-    may_use_model: Callable[[], Awaitable[bool]]  # whether one more call of a model is in the allowance
-    seen: int
-
-
 @dataclass(slots=True)
-class _Turn:
-    """One question on its way: what it means, and what there is to say of how it was answered."""
+class _AskState:
+    """The state of one question: its plan, and the notes on how it was answered."""
 
     ask: Ask
-    asker: Asker
+    context: AskContext
     phrases: Phrases
-    meaning: Meaning
+    plan: QueryPlan
     fields: Mapping[str, Fields]
-    seq: int  # the newest change when it was asked
+    seq: int  # the newest change when the question arrived
     notes: list[str] = field(default_factory=list[str])
-    bill: Bill = field(default_factory=Bill)
-    is_silent: bool = False  # the model said nothing that can be used
-    compared: tuple[Item, ...] = ()  # what the question names and compares
-    about: Item | None = None  # the one thing that it names and wants to be told of
-    is_telling: bool = False  # it wants to be told of something
-    beyond: tuple[Item, ...] = ()  # what its words name, but its limits leave out
-    respelled: str = ""  # what is to be said of a word that was taken for another
+    usage: LlmUsage = field(default_factory=LlmUsage)
+    is_model_silent: bool = False  # the model wrote nothing that can be used
+    compared: tuple[Item, ...] = ()  # items that the question names and compares
+    subject: Item | None = None  # the one item that it is about
+    is_detail_request: bool = False  # it asks about one thing
+    excluded: tuple[Item, ...] = ()  # items that its words name, but its limits exclude
+    correction_note: str = ""  # says which word was replaced by which
 
     @property
     def mode(self) -> Mode | None:
-        """How something is to be said of what is found, if that is wanted."""
-        return next((mode for mode in SPEAKING if mode in self.ask.modes), None)
+        """The requested mode that writes text, if any."""
+        return next((mode for mode in TEXT_MODES if mode in self.ask.modes), None)
 
     @property
     def is_exact(self) -> bool:
-        """Whether what is found fits, and is not merely near in meaning."""
-        return not self.meaning.content or bool(self.meaning.sort)
+        """Whether the results match, and are not merely near in meaning."""
+        return not self.plan.content or bool(self.plan.sort)
 
     def give_up_model(self, why: str = "") -> None:
-        if not self.is_silent:
-            self.is_silent = True
+        if not self.is_model_silent:
+            self.is_model_silent = True
             self.notes.append(why or self.phrases.model_silent)
 
     @property
-    def matter(self) -> Matter:
-        return Matter(self.meaning.question, self.ask.previous, self.ask.language or self.phrases.language)
+    def llm_request(self) -> LlmRequest:
+        return LlmRequest(self.plan.question, self.ask.previous, self.ask.language or self.phrases.language)
 
     @property
     def depth(self) -> int:
-        """How many hits are ranked."""
+        """The number of hits to rank."""
         return (
             SORTED_DEPTH
-            if self.meaning.sort or self.meaning.is_counting
+            if self.plan.sort or self.plan.is_counting
             else max(DEPTH, self.ask.start + self.ask.limit + 10)
         )
 
     @property
     def key(self) -> str:
-        """What an order of the items depends on."""
+        """Everything that the model's order of the items depends on."""
         ask = replace(self.ask, start=0, limit=1, modes=frozenset({"list"}))
-        return repr((ask, self.meaning.question, self.asker.collections, self.seq))
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What was learned of a collection, from which of its changes, and when."""
-
-    fields: Fields
-    revision: int
-    at: float
+        return repr((ask, self.plan.question, self.context.collections, self.seq))
 
 
 class Pipeline:
-    """Answers questions. Remembers for a while what the collections hold, and how a model ranked."""
+    """Answers questions as streams of events."""
 
     def __init__(
         self,
         finder: Finder,
         catalog: Callable[[], Catalog],
-        manners: Manners,
+        options: AskOptions,
         model: LanguageModel | None = None,
     ) -> None:
         self._finder = finder
         self._catalog = catalog
-        self._manners = manners
-        self._judge = Judge(model, manners.prompt, manners.candidates) if model else None
-        self._known: dict[str, Known] = {}
-        self._learning: dict[str, asyncio.Task[Fields]] = {}
-        self._actions: tuple[Catalog, Actions] | None = None
+        self._options = options
+        self._model = AnswerModel(model, options.prompt_tokens, options.candidates) if model else None
+        self._fields = FieldsCache(finder, catalog)
+        self._commands = CommandRunner(finder, catalog)
+        self._actions: tuple[Catalog, ItemActions] | None = None
 
-    async def answer(self, ask: Ask, asker: Asker) -> AsyncGenerator[Event]:
-        """Understood first, Finished last."""
-        ask = replace(ask, text=ask.text[:READ_CHARACTERS])
-        language = best_language(ask.language or _language_of(ask.text, self._manners.language), LANGUAGES)
+    async def answer(self, ask: Ask, context: AskContext) -> AsyncGenerator[Event]:
+        """Yield an `InterpretationEvent` first; an `EndEvent` last, unless a question or a task is returned."""
+        ask = replace(ask, text=ask.text[:MAX_QUESTION])
+        if not ask.answers and not ask.attached:
+            small_talk = parse_small_talk(ask.text)
+            if not small_talk.question and any(map(str.isalnum, ask.text)):
+                for event in self._answer_small_talk(ask, context, small_talk):
+                    yield event
+                return
+            ask = replace(ask, text=small_talk.question or ask.text)
+        earlier = (parse_small_talk(text).question for text in ask.previous)
+        ask = replace(ask, previous=tuple(text for text in earlier if text.strip()))
+        language = best_language(ask.language or _language_of(ask.text, self._options.language), LANGUAGES)
         speech, acted = phrases(language), False
-        async with aclosing(self._deed(ask, asker, speech)) as events:
+        async with aclosing(self._commands.run(ask, context, speech)) as events:
             async for event in events:
                 acted = True
                 yield event
         if acted:
             return
         if self._finder.index:
-            await self._finder.index.sync(asker.seen)
-        site = await self._fields(asker.collections)
+            await self._finder.index.sync(context.revision)
+        site = await self._fields.of(context.collections)
         asked_in = _language_of(ask.text, language)
-        ask = await self._with_names(ask, asker, speech, site, asked_in)
-        turn = await self._turn(ask, asker, speech, site, asked_in)
-        if _wants_a_person(turn):
-            async with aclosing(self._contact(turn)) as events:
+        ask = await self._with_names(ask, context, speech, site, asked_in)
+        state = await self._start_state(ask, context, speech, site, asked_in)
+        # A follow-up may ask for the phone number of what the question before was about.
+        if is_contact_request(ask.text, is_alone=state.plan.question.strip() == ask.text.strip()):
+            async with aclosing(self._answer_contact(state)) as events:
                 async for event in events:
                     yield event
             return
-        turn = await self._respelled(turn, site, asked_in)
-        await self._locate(turn, site)
-        await self._compare(turn, asked_in)
-        await self._single_out(turn, asked_in)
-        yield self._understood(turn)
-        asked = None if turn.compared or turn.about else await self._clarification(turn)
-        if asked:
-            yield asked
+        state = await self._correct_question(state, site, asked_in)
+        await self._locate(state, site)
+        await self._compare(state, asked_in)
+        await self._single_out(state, asked_in)
+        yield self._interpret(state)
+        clarification = None if state.compared or state.subject else await self._build_clarification(state)
+        if clarification:
+            yield clarification
             return
-        async with aclosing(self._found(turn)) as events:
+        async with aclosing(self._answer(state)) as events:
             async for event in events:
                 yield event
 
-    async def _turn(self, ask: Ask, asker: Asker, speech: Phrases, site: Sequence[Fields], language: str) -> _Turn:
-        given = ask, site, language, datetime.now(UTC).date(), speech
-        is_long = len(ask.text) + sum(map(len, ask.previous)) > READ_AT_ONCE
-        meaning = await asyncio.to_thread(understand, *given) if is_long else understand(*given)
-        fields = {each.collection.name: each for each in site}
-        return _Turn(ask, asker, speech, meaning, fields, self._finder.index.seq if self._finder.index else 0)
+    async def find_items(self, result: Any, readable: Sequence[str]) -> tuple[Item, ...]:
+        """Return the items that the result of an operation names, out of the collections that the caller may read."""
+        return await self._commands.find_items(result, readable)
 
-    def _understood(self, turn: _Turn) -> Understood:
-        meaning = turn.meaning
-        names = tuple(target.name for target in meaning.targets)
-        return Understood(meaning.question, names, meaning.constraints, meaning.ignored, turn.phrases.language)
+    def _answer_small_talk(self, ask: Ask, context: AskContext, small_talk: SmallTalk) -> Iterator[Event]:
+        collections = [collection for collection in self._catalog().public if collection.name in context.collections]
+        topics = [collection.title or collection.name for collection in collections]
+        text = reply_to(small_talk, topics, ask.language)
+        yield InterpretationEvent(ask.text, (), language=best_language(ask.language or small_talk.language, LANGUAGES))
+        yield TextEvent(text)  # in every mode: a list without items would look like a search that found nothing
+        yield EndEvent(0)
 
-    # What it points at
+    async def _start_state(
+        self, ask: Ask, context: AskContext, phrases: Phrases, site: Sequence[Fields], language: str
+    ) -> _AskState:
+        arguments = ask, site, language, datetime.now(UTC).date(), phrases
+        is_long = len(ask.text) + sum(map(len, ask.previous)) > MAX_INLINE_PARSE
+        plan = await asyncio.to_thread(plan_query, *arguments) if is_long else plan_query(*arguments)
+        fields = {known_fields.collection.name: known_fields for known_fields in site}
+        return _AskState(ask, context, phrases, plan, fields, self._finder.index.seq if self._finder.index else 0)
 
-    async def _with_names(self, ask: Ask, asker: Asker, speech: Phrases, site: Sequence[Fields], language: str) -> Ask:
-        """The conversation with names for what is pointed at by its place: that place is one in the results before."""
-        asked = list(ask.previous[:-MAX_POINTED])
-        for text in (*ask.previous[-MAX_POINTED:], ask.text):
-            said, pointers = "", pointers_in(text) if asked else []
+    def _interpret(self, state: _AskState) -> InterpretationEvent:
+        plan = state.plan
+        names = tuple(target.name for target in plan.targets)
+        return InterpretationEvent(plan.question, names, plan.constraints, plan.ignored, state.phrases.language)
+
+    # References to earlier results
+
+    async def _with_names(
+        self, ask: Ask, context: AskContext, phrases: Phrases, site: Sequence[Fields], language: str
+    ) -> Ask:
+        """Return the conversation with names in place of "the second one" and the like."""
+        questions = list(ask.previous[:-MAX_QUESTIONS])
+        for text in (*ask.previous[-MAX_QUESTIONS:], ask.text):
+            rewritten, pointers = "", find_pointers(text) if questions else []
             if pointers:
-                before = replace(ask, text=asked[-1], previous=tuple(asked[:-1]), answers=ask.settled)
-                names = await self._shown(before, asker, speech, site, language)
-                said = with_names(text, pointers, names, speech.join, WAYS[speech.language].more)
-            asked = [said] if said else [*asked, text]
-        return replace(ask, text=asked[-1], previous=tuple(asked[:-1]))
+                before = replace(ask, text=questions[-1], previous=tuple(questions[:-1]), answers=ask.settled)
+                names = await self._find_shown_names(before, context, phrases, site, language)
+                rewritten = replace_pointers(text, pointers, names, phrases.join, TEMPLATES[phrases.language].more)
+            questions = [rewritten] if rewritten else [*questions, text]
+        return replace(ask, text=questions[-1], previous=tuple(questions[:-1]))
 
-    async def _shown(self, ask: Ask, asker: Asker, speech: Phrases, site: Sequence[Fields], language: str) -> list[str]:
-        """The names of what a question before has found, in their order."""
-        turn = await self._turn(ask, asker, speech, site, language)
-        await self._locate(turn, site)
-        await self._compare(turn, language)
-        await self._single_out(turn, language)
-        found = (self._judge.remembered(turn.key) if self._judge else None) or await self._ranked(turn)
-        return [title_of(each.item.data) or each.item.id for each in found[: ask.limit]]
+    async def _find_shown_names(
+        self, ask: Ask, context: AskContext, phrases: Phrases, site: Sequence[Fields], language: str
+    ) -> list[str]:
+        """Return the names of what an earlier question found, in their order."""
+        state = await self._start_state(ask, context, phrases, site, language)
+        await self._locate(state, site)
+        await self._compare(state, language)
+        await self._single_out(state, language)
+        results = (self._model.get_order(state.key) if self._model else None) or await self._rank_results(state)
+        return [title_of(result.item.data) or result.item.id for result in results[: ask.limit]]
 
-    # What is known of the collections
+    # Places
 
-    async def _fields(self, names: Sequence[str]) -> list[Fields]:
-        return [await self._fields_of(name) for name in names]
-
-    async def _fields_of(self, name: str) -> Fields:
-        """What a collection holds, as of now or a moment ago. It is learned once for all who ask meanwhile."""
-        index, collection = self._finder.index, self._catalog().collections[name]
-        if index is None:
-            return Fields(collection, {})
-        known = self._known.get(name)
-        is_fresh = known and (known.revision == index.revision(name) or _clock() - known.at < KNOWN_SECONDS)
-        if known and is_fresh and known.fields.collection is collection:
-            return known.fields
-        learning = self._learning.get(name)
-        if learning is None or learning.done():
-            learning = self._learning[name] = asyncio.create_task(self._learn(index, name, collection))
-        if known and known.fields.collection is collection:
-            return known.fields
-        return await asyncio.shield(learning)
-
-    async def _learn(self, index: Index, name: str, collection: Collection) -> Fields:
-        revision = index.revision(name)
-        fields = await asyncio.to_thread(lambda: Fields.learned(collection, index.values(name)))
-        self._known[name] = Known(fields, revision, _clock())
-        return fields
-
-    # Where
-
-    async def _locate(self, turn: _Turn, site: Sequence[Fields]) -> None:
+    async def _locate(self, state: _AskState, site: Sequence[Fields]) -> None:
         """Keep to what is near a place that was named, if the site knows where it is."""
-        meaning, place = turn.meaning, turn.meaning.place
+        plan, place = state.plan, state.plan.place
         if place is None:
             return
-        metres = place.metres or self._manners.near
-        spot = (
-            Spot(place.said, *place.position, metres)
+        metres = place.metres or self._options.near_metres
+        circle = (
+            GeoCircle(place.name, *place.position, metres)
             if place.position
-            else await find_spot(place.said, site, self._finder, metres)
+            else await find_place(place.name, site, self._finder, metres)
         )
-        named = meaning.naming(place) if not spot or not place.is_around else ()
-        rest = [target for target in meaning.targets if target.name not in {each.name for each in named}]
-        near = await around(spot, rest, site, self._finder) if spot else ()
-        if not named and not near:
-            turn.meaning = meaning.without_place(place)
+        naming = plan.targets_naming(place) if not circle or not place.is_around else ()
+        rest = [target for target in plan.targets if target.name not in {other.name for other in naming}]
+        near = await limit_to_circle(circle, rest, site, self._finder) if circle else ()
+        if not naming and not near:
+            state.plan = plan.without_place(place)
             return
-        turn.meaning = replace(meaning.without_words(place.words), targets=(*named, *near))
-        if spot and near:
-            says = turn.phrases.limits.near.format(turn.phrases.number(spot.metres), spot.name)
-            turn.meaning = replace(turn.meaning, found_out=(Constraint("geo", says, place.words),))
+        state.plan = replace(plan.without_words(place.words), targets=(*naming, *near))
+        if circle and near:
+            says = state.phrases.limits.near.format(state.phrases.number(circle.metres), circle.name)
+            state.plan = replace(state.plan, extra_constraints=(Constraint("geo", says, place.words),))
 
-    # What the question asks to be done
+    # Comparisons
 
-    async def _deed(self, ask: Ask, asker: Asker, speech: Phrases) -> AsyncGenerator[Event]:
-        """Run the operation that a command names, or ask for what it needs. No event: it names none."""
-        operations = self._catalog().operations.values() if ask.may_act else ()
-        operation = wanted_operation(ask.text, operations, asker.may)
-        if operation is None:
-            return
-        given = {**ask.filters, **ask.answers}
-        deed = read_deed(operation, ask.text, given, datetime.now(UTC).date(), speech.language)
-        deed = await self._with_items(deed, ask.text, asker, speech)
-        confirmed = ask.answers.get(CONFIRM)
-        unsure = needs_confirmation(operation) and not is_yes(confirmed)
-        is_open = (bool(deed.missing) or unsure) and not is_no(confirmed)
-        if is_open and not ask.may_clarify:
-            return
-        said = tuple(
-            Constraint(name, f"{spoken(name)}: {shown_param(value, speech)}", "") for name, value in deed.shown.items()
-        )
-        ignored = tuple(f"query.{name[:100]}" for name in ask.filters if name not in deed.params)
-        yield Understood(ask.text, (), said, ignored, speech.language)
-        if is_open:
-            # What is missing comes first: nobody confirms half a thing.
-            why = speech.needs if deed.missing else speech.before_doing
-            yield Clarify(why, questions_for(deed, speech, confirm=not deed.missing))
-            return
-        if is_no(confirmed):
-            raise TaskCancelled(speech.cancelled)
-        outcome = await asker.act(Call(operation.name, deed.params, key=ask.key))
-        if isinstance(outcome, Task):
-            yield Promised(outcome)
-        else:
-            yield Did(outcome.operation, outcome.result, await self.named(outcome.result, asker.collections))
-            yield Finished(1)
-
-    async def named(self, result: Any, readable: Sequence[str]) -> tuple[Item, ...]:
-        """The items that a result names by their ids, as far as whoever asks may see them."""
-        collections = self._catalog().collections
-        found = ids_in(result, [collections[name] for name in readable])
-        held = [await self._finder.store.items.get_many(name, ids) for name, ids in found.items()]
-        return tuple(item for items in held for item in items.values())
-
-    async def _with_items(self, deed: Deed, text: str, asker: Asker, speech: Phrases) -> Deed:
-        """With the ids of items that the command or an answer names: a parameter is named after their kind."""
-        properties, _ = shape_of(deed.operation)
-        for collection in (self._catalog().collections[name] for name in asker.collections):
-            name = parameter_for(properties, collection.one)
-            if name and isinstance(said := deed.params.get(name), str) and said:
-                deed = await self._with_answer(deed, name, collection.name, asker.seen, speech)
-            elif name in deed.missing:
-                deed = await self._with_item(deed, name, collection.name, text, asker.seen, speech)
-        return deed
-
-    async def _with_answer(self, deed: Deed, name: str, collection: str, seen: int, speech: Phrases) -> Deed:
-        """With the item that an answer names, by its id or by its name."""
-        said = str(deed.params[name])[:READ_CHARACTERS]
-        known = await self._finder.store.items.get(collection, said) if said.isprintable() else None
-        near = [] if known else await self._near(collection, said, seen)
-        meant = [known] if known else named_by(said, near)
-        why = "" if meant else speech.nothing_for(said[:200])
-        return await self._settled(deed, name, collection, meant, near, why, speech)
-
-    async def _with_item(self, deed: Deed, name: str, collection: str, text: str, seen: int, speech: Phrases) -> Deed:
-        """With the item whose whole name a command has; those that it hints at are offered."""
-        meant = named_in(text, await self._near(collection, text, seen))
-        hint = "" if meant else hint_of(text, deed.operation, datetime.now(UTC).date(), speech.language)
-        near = hinted_at(hint, await self._near(collection, hint, seen)) if hint else []
-        return await self._settled(deed, name, collection, meant, near, "", speech)
-
-    async def _settled(
-        self,
-        deed: Deed,
-        name: str,
-        collection: str,
-        meant: Sequence[Item],
-        near: Sequence[Item],
-        why: str,
-        speech: Phrases,
-    ) -> Deed:
-        """With the one item that is meant and can be taken; otherwise asking, with the best to choose from."""
-        operation = deed.operation
-        fitting = [item for item in meant if suits(operation, item)]
-        if len(fitting) == 1:
-            return deed.with_item(name, fitting[0])
-        if meant and not fitting:
-            why = speech.unbookable(title_of(meant[0].data) or meant[0].id)
-        offered = fitting or [item for item in near if suits(operation, item)]
-        if not offered:
-            page = await self._finder.find(Query(collection, limit=LOOKED_AT))
-            offered = [item for item in page.items if suits(operation, item)]
-            is_few = not page.cursor and len(offered) <= FEW_ITEMS
-            return deed.asking(name, Choice(labels(offered) if is_few else (), why))
-        return deed.asking(name, Choice(labels(offered)[:MAX_OPTIONS], why))
-
-    async def _near(self, collection: str, text: str, seen: int) -> list[Item]:
-        hits, _ = await self._finder.find_across([Wish(collection)], text, NAMED_DEPTH, seen)
-        return [hit.item for hit in hits]
-
-    # What the question compares
-
-    async def _compare(self, turn: _Turn, language: str) -> None:
+    async def _compare(self, state: _AskState, language: str) -> None:
         """Find the things that a question compares, if every one of them is an item."""
-        ask, asked = turn.ask, turn.meaning
-        # What stands beside a question says where to look.
-        said = [target.fields for target in asked.targets] if ask.filters or ask.answers else [*turn.fields.values()]
-        for contest in contests_in(asked.question, language):
-            meaning = asked.by_name(contest.names, said, ask.where)
-            found = await self._meant(turn, meaning.targets, contest, language)
-            if found:
-                places = {item.collection for item in found}
-                targets = tuple(target for target in meaning.targets if target.name in places)
-                turn.compared, turn.meaning = found, replace(meaning, targets=targets)
+        ask, original = state.ask, state.plan
+        # Filters and answers decide where to look.
+        site = (
+            [target.fields for target in original.targets] if ask.filters or ask.answers else [*state.fields.values()]
+        )
+        for comparison in find_comparisons(original.question, language):
+            plan = original.by_name(comparison.names, site, ask.where)
+            items = await self._find_named_items(state, plan.targets, comparison, language)
+            if items:
+                places = {item.collection for item in items}
+                targets = tuple(target for target in plan.targets if target.name in places)
+                state.compared, state.plan = items, replace(plan, targets=targets)
                 return
 
-    async def _meant(
-        self, turn: _Turn, targets: Sequence[Target], contest: Contest, language: str
+    async def _find_named_items(
+        self, state: _AskState, targets: Sequence[CollectionQuery], comparison: ComparedNames, language: str
     ) -> tuple[Item, ...] | None:
-        """An item for each of the names, or nothing at all."""
-        wishes = [Wish(target.name, target.where, target.without) for target in targets]
-        found: dict[tuple[str, str], Item] = {}
-        for name in contest.names:
-            hits, _ = await self._finder.find_across(wishes, name, NAMED_DEPTH, turn.asker.seen, by="text")
+        """Return an item for each of the names, or None if one of them has none."""
+        search_targets = [SearchTarget(target.name, target.where, target.without) for target in targets]
+        matches: dict[tuple[str, str], Item] = {}
+        for name in comparison.names:
+            hits, _ = await self._finder.find_across(
+                search_targets, name, NAME_SEARCH_DEPTH, state.context.revision, retrieval="text"
+            )
             items = [hit.item for hit in hits]
-            item = meant_by(name, items, turn.meaning.question, language, is_said=contest.is_said)
+            item = match_name(name, items, state.plan.question, language, is_said=comparison.is_said)
             if item is None:
                 return None
-            found[item.collection, item.id] = item
-        return tuple(found.values()) if len(found) == len(contest.names) else None
+            matches[item.collection, item.id] = item
+        return tuple(matches.values()) if len(matches) == len(comparison.names) else None
 
-    # What it wants to be told of
+    # Details of one item
 
-    async def _single_out(self, turn: _Turn, language: str) -> None:
+    async def _single_out(self, state: _AskState, language: str) -> None:
         """Find the one thing that a question wants to be told of, if its words name one."""
-        said = subject_of(turn.meaning.question)
-        turn.is_telling = bool(said) and not turn.compared
-        name = bare(said, language)
-        if not turn.is_telling or not name:
+        subject = subject_of(state.plan.question)
+        state.is_detail_request = bool(subject) and not state.compared
+        name = strip_name(subject, language)
+        if not state.is_detail_request or not name:
             return
-        meaning = turn.meaning.by_name((name,), [*turn.fields.values()], turn.ask.where)
-        found = await self._meant(turn, meaning.targets, Contest((name,), is_said=True), language)
-        if found:
-            targets = tuple(target for target in meaning.targets if target.name == found[0].collection)
-            turn.about, turn.meaning = found[0], replace(meaning, targets=targets)
+        plan = state.plan.by_name((name,), [*state.fields.values()], state.ask.where)
+        items = await self._find_named_items(state, plan.targets, ComparedNames((name,), is_said=True), language)
+        if items:
+            targets = tuple(target for target in plan.targets if target.name == items[0].collection)
+            state.subject, state.plan = items[0], replace(plan, targets=targets)
 
-    # A word that is misspelt
+    # Spelling
 
-    async def _respelled(self, turn: _Turn, site: Sequence[Fields], language: str) -> _Turn:
-        """The question with the word that was meant, if one of those that say what is wanted is unknown here."""
-        meaning = turn.meaning
-        unknown = [word for word in meaning.content if not any(_is_known(word, each) for each in site)]
-        if len(unknown) != 1 or meaning.place:
-            return turn
+    async def _correct_question(self, state: _AskState, site: Sequence[Fields], language: str) -> _AskState:
+        """Return the question with its one unknown word replaced by the likely one, if there is one."""
+        plan = state.plan
+        unknown = [
+            word
+            for word in plan.content
+            if not any(fields.stems.issuperset(key_of(word, fields.collection.language)) for fields in site)
+        ]
+        if len(unknown) != 1 or plan.place:
+            return state
         word = unknown[0]
-        meant = await asyncio.to_thread(_nearest, word, site)
-        text = re.sub(rf"\b{re.escape(word)}\b", meant, turn.ask.text) if meant else turn.ask.text
-        if text == turn.ask.text or await self._is_said(turn, word):
-            return turn
-        again = await self._turn(replace(turn.ask, text=text), turn.asker, turn.phrases, site, language)
-        again.respelled = turn.phrases.instead(word, meant)
+        correction = await asyncio.to_thread(_correct_spelling, word, site)
+        text = re.sub(rf"\b{re.escape(word)}\b", correction, state.ask.text) if correction else state.ask.text
+        if text == state.ask.text or await self._is_said(state, word):
+            return state
+        again = await self._start_state(replace(state.ask, text=text), state.context, state.phrases, site, language)
+        again.correction_note = state.phrases.instead(word, correction)
         return again
 
-    async def _is_said(self, turn: _Turn, word: str) -> bool:
-        """Whether anything says a word. Where it stands alone, what is near its meaning may be just what was meant."""
-        targets = turn.meaning.targets
-        if len(turn.meaning.content) == 1:
-            return bool(await self._search(turn, [(each, each.where) for each in targets]))
-        wishes = [Wish(name, turn.ask.where) for name in turn.fields]
-        hits, _ = await self._finder.find_across(wishes, word, 1, turn.asker.seen, by="text")
+    async def _is_said(self, state: _AskState, word: str) -> bool:
+        """Return whether anything says a word.
+
+        Where it stands alone, what is near its meaning may be just what was meant.
+        """
+        targets = state.plan.targets
+        if len(state.plan.content) == 1:
+            return bool(await self._search(state, [(target, target.where) for target in targets]))
+        search_targets = [SearchTarget(name, state.ask.where) for name in state.fields]
+        hits, _ = await self._finder.find_across(search_targets, word, 1, state.context.revision, retrieval="text")
         return bool(hits)
 
-    # Whom to reach
+    # Contact
 
-    async def _contact(self, turn: _Turn) -> AsyncGenerator[Event]:
-        """How people are reached, as the one who speaks for the site says, or an answer that was given before."""
-        reached = await self._reached(turn)
+    async def _answer_contact(self, state: _AskState) -> AsyncGenerator[Event]:
+        """Answer how to reach a person, from the site's contact point or an answered question."""
+        reached = await self._find_contact(state)
         collections = (reached.item.collection,) if reached else ()
-        yield Understood(turn.meaning.question, collections, (), turn.meaning.ignored, turn.phrases.language)
+        yield InterpretationEvent(state.plan.question, collections, (), state.plan.ignored, state.phrases.language)
         if reached is None:
-            yield Finished(0, (turn.phrases.unreachable,))
+            yield EndEvent(0, (state.phrases.unreachable,))
             return
-        yield self._item(turn, Scored(reached.item, 100.0), 0)
-        if turn.mode is None:
-            yield Finished(1, tuple(each.text for each in reached.sentences))
+        yield self._item_event(state, RankedItem(reached.item, 100.0), 0)
+        if state.mode is None:
+            yield EndEvent(1, tuple(sentence.text for sentence in reached.sentences))
             return
         for sentence in reached.sentences:
-            yield _piece(sentence)
-        yield Finished(1)
+            yield _text_event(sentence)
+        yield EndEvent(1)
 
-    async def _reached(self, turn: _Turn) -> Reply | None:
-        item = await self._speaker(turn)
-        if item and (ways := ways_to(item.data)):
-            said = turn.phrases.reached(title_of(item.data) or item.id, ways)
-            return Reply(item, (Sentence(said, (item.ref,)),))
-        wishes = [Wish(name, turn.ask.where) for name in turn.fields]
-        hits, _ = await self._finder.find_across(wishes, turn.ask.text, NAMED_DEPTH, turn.asker.seen, by="text")
-        return answered(turn.ask.text, [hit.item for hit in hits], turn.phrases)
+    async def _find_contact(self, state: _AskState) -> AcceptedAnswer | None:
+        item = await self._find_contact_point(state)
+        if item and (ways := contact_details(item.data)):
+            text = state.phrases.reached(title_of(item.data) or item.id, ways)
+            return AcceptedAnswer(item, (Sentence(text, (item.ref,)),))
+        search_targets = [SearchTarget(name, state.ask.where) for name in state.fields]
+        hits, _ = await self._finder.find_across(
+            search_targets, state.ask.text, NAME_SEARCH_DEPTH, state.context.revision, retrieval="text"
+        )
+        return find_accepted_answer(state.ask.text, [hit.item for hit in hits], state.phrases)
 
-    async def _speaker(self, turn: _Turn) -> Item | None:
-        """The one item that speaks for the site, if the question may find it."""
-        place = speaker(turn.fields.values())
+    async def _find_contact_point(self, state: _AskState) -> Item | None:
+        """Return the one item that has the site's contact details, if the question may find it."""
+        place = find_contact_item(state.fields.values())
         if place is None:
             return None
         name, where = place
-        page = await self._finder.find(Query(name, where=And((where, turn.ask.where)), limit=2))
+        page = await self._finder.find(Query(name, where=And((where, state.ask.where)), limit=2))
         return page.items[0] if len(page.items) == 1 and not page.cursor else None
 
-    # Asking back
+    # Clarification
 
-    async def _clarification(self, turn: _Turn) -> Clarify | None:
-        if not turn.ask.may_clarify or not self._manners.clarify:
+    async def _build_clarification(self, state: _AskState) -> ClarificationEvent | None:
+        if not state.ask.may_clarify or not self._options.clarify:
             return None
-        asked = clarify(turn.meaning, turn.ask.rounds, turn.phrases, is_answered=bool(turn.ask.answers))
-        for target in turn.meaning.targets if asked and len(turn.meaning.targets) == 1 else ():
-            # Nobody wants to choose between one thing.
+        clarification = build_clarification(
+            state.plan, state.ask.rounds, state.phrases, is_answered=bool(state.ask.answers)
+        )
+        for target in state.plan.targets if clarification and len(state.plan.targets) == 1 else ():
+            # With one item there is nothing to choose.
             if await self._finder.store.items.count(target.name, target.where) <= 1:
                 return None
-        return asked
+        return clarification
 
-    # Finding
+    # Search
 
-    async def _found(self, turn: _Turn) -> AsyncGenerator[Event]:
-        scored = await self._ranked(turn)
-        ask = turn.ask
-        shown: list[Scored] = []
+    async def _answer(self, state: _AskState) -> AsyncGenerator[Event]:
+        scored = await self._rank_results(state)
+        ask = state.ask
+        results: list[RankedItem] = []
         size, end = 0, ask.start + ask.limit
-        async with aclosing(self._ordered(turn, scored)) as placed:
-            async for each in placed:
-                if isinstance(each, Promised):
-                    yield each
+        async with aclosing(self._order_results(state, scored)) as ordered:
+            async for result in ordered:
+                if isinstance(result, TaskEvent):
+                    yield result
                     return
-                if ask.start <= len(shown) < end:
-                    size += sum(json_size(item.data) for item in (each.item, *each.same))
-                    if size > self._finder.page_bytes and len(shown) > ask.start:
-                        end = len(shown)
-                        turn.notes.append(turn.phrases.cut_short(end - ask.start))
+                if ask.start <= len(results) < end:
+                    size += sum(json_size(item.data) for item in (result.item, *result.same))
+                    if size > self._finder.page_bytes and len(results) > ask.start:
+                        end = len(results)
+                        state.notes.append(state.phrases.cut_short(end - ask.start))
                     else:
-                        yield self._item(turn, each, len(shown) - ask.start)
-                shown.append(each)
-        # More than were looked at may fit, and of what is near in meaning not all does: then nobody knows how many.
-        total = len(shown) if len(scored) < turn.depth and (len(shown) <= 1 or turn.is_exact) else None
-        if turn.meaning.is_counting:
-            total = await self._counted(turn) or total
-        kind = kind_of([each.item for each in shown], turn.phrases)
-        shown = shown[ask.start : end]
-        async with aclosing(self._said(turn, shown, total, kind)) as pieces:
+                        yield self._item_event(state, result, len(results) - ask.start)
+                results.append(result)
+        # Beyond the depth more may match, and near in meaning is no match: then the number is not known.
+        total = len(results) if len(scored) < state.depth and (len(results) <= 1 or state.is_exact) else None
+        if state.plan.is_counting:
+            total = await self._count_all(state) or total
+        kind = kind_of([result.item for result in results], state.phrases)
+        results = results[ask.start : end]
+        async with aclosing(self._compose_text(state, results, total, kind)) as pieces:
             async for piece in pieces:
                 yield piece
-        if not shown and not ask.attached:
-            turn.notes.append(_nothing(turn))
-        if turn.respelled and turn.mode is None and shown:
-            turn.notes.append(turn.respelled)
-        yield Finished(len(shown), tuple(turn.notes), turn.bill.cost)
+        if not results and not ask.attached:
+            state.notes.append(_empty_note(state))
+        if state.correction_note and state.mode is None and results:
+            state.notes.append(state.correction_note)
+        yield EndEvent(len(results), tuple(state.notes), state.usage.cost)
 
-    async def _counted(self, turn: _Turn) -> int | None:
-        """How many there are, where filters alone decide: the store knows them all, and counts what is there twice."""
-        targets = turn.meaning.targets
+    async def _count_all(self, state: _AskState) -> int | None:
+        """Return how many items match where filters alone decide. Duplicates count."""
+        targets = state.plan.targets
         if any(target.without for target in targets):
             return None
         return sum([await self._finder.store.items.count(target.name, target.where) for target in targets])
 
-    async def _ordered(self, turn: _Turn, scored: list[Scored]) -> AsyncGenerator[Scored | Promised]:
-        if self._judge is None or not scored or turn.meaning.sort or turn.compared or turn.about:
-            for each in scored:
-                yield each
+    async def _order_results(
+        self, state: _AskState, scored: list[RankedItem]
+    ) -> AsyncGenerator[RankedItem | TaskEvent]:
+        if self._model is None or not scored or state.plan.sort or state.compared or state.subject:
+            for result in scored:
+                yield result
             return
-        async with aclosing(self._by_model(turn, self._judge, scored)) as placed:
-            async for each in placed:
-                yield each
+        async with aclosing(self._rank_by_model(state, self._model, scored)) as ordered:
+            async for result in ordered:
+                yield result
 
-    def _item(self, turn: _Turn, each: Scored, place: int) -> Found:
+    def _item_event(self, state: _AskState, result: RankedItem, place: int) -> ItemEvent:
         catalog = self._catalog()
         if self._actions is None or self._actions[0] is not catalog:
-            self._actions = (catalog, Actions(catalog.public, catalog.operations.values()))
-        return Found(each.item, each.score, place, self._actions[1].of(each.item, turn.asker.may), each.same)
+            self._actions = (catalog, ItemActions(catalog.public, catalog.operations.values()))
+        return ItemEvent(
+            result.item, result.score, place, self._actions[1].of(result.item, state.context.may), result.same
+        )
 
-    async def _ranked(self, turn: _Turn) -> list[Scored]:
-        """The local ranking. Categories that leave nothing are given up, and so are words that nothing here says."""
-        meaning = turn.meaning
-        if turn.about:
-            return [Scored(turn.about, 100.0)]
-        scored = await self._search(turn, [(target, target.where) for target in meaning.targets])
-        if not scored and meaning.categories:
-            scored = await self._search(turn, [(target, target.relaxed) for target in meaning.targets])
-            turn.notes += [turn.phrases.left_out(each) for each in meaning.categories if scored]
-        turn.beyond = await self._left_out(turn, scored)
-        if turn.beyond:
+    async def _rank_results(self, state: _AskState) -> list[RankedItem]:
+        """Return the local ranking.
+
+        Categories that leave nothing are given up, and so are words that nothing here says.
+        """
+        plan = state.plan
+        if state.subject:
+            return [RankedItem(state.subject, 100.0)]
+        scored = await self._search(state, [(target, target.where) for target in plan.targets])
+        if not scored and plan.categories:
+            scored = await self._search(state, [(target, target.relaxed) for target in plan.targets])
+            state.notes += [state.phrases.left_out(words) for words in plan.categories if scored]
+        state.excluded = await self._find_excluded(state, scored)
+        if state.excluded:
             return []
-        if not scored and meaning.is_limited and meaning.text:
-            turn.meaning = replace(meaning, text="", content=())
-            scored = await self._search(turn, [(target, target.where) for target in meaning.targets])
-            turn.notes += [turn.phrases.left_out(meaning.text)] if scored else []
-        if turn.compared:
-            return led_by(turn.compared, scored)
-        return await self._sorted(turn, scored, meaning.sort) if meaning.sort else scored
+        if not scored and plan.is_limited and plan.text:
+            state.plan = replace(plan, text="", content=())
+            scored = await self._search(state, [(target, target.where) for target in plan.targets])
+            state.notes += [state.phrases.left_out(plan.text)] if scored else []
+        if state.compared:
+            return put_first(state.compared, scored)
+        return await self._sort_results(state, scored, plan.sort) if plan.sort else scored
 
-    async def _left_out(self, turn: _Turn, scored: Sequence[Scored]) -> tuple[Item, ...]:
-        """What the words of a question name, where an order is asked for and its limits leave nothing of it."""
-        meaning = turn.meaning
-        stems = frozenset(stem for word in meaning.content for stem in key_of(word))
-        limits = [each for target in meaning.targets for each in target.told if each.clue.strict]
-        if not meaning.is_strict or not stems or not limits:
+    async def _find_excluded(self, state: _AskState, scored: Sequence[RankedItem]) -> tuple[Item, ...]:
+        """Return what the words of a question name, where an order is asked for and its limits leave nothing of it."""
+        plan = state.plan
+        stems = frozenset(stem for word in plan.content for stem in key_of(word))
+        limits = [applied for target in plan.targets for applied in target.constraints if applied.constraint.strict]
+        if not plan.is_strict or not stems or not limits:
             return ()
-        if any(is_called(each.item, stems, turn.fields[each.item.collection]) for each in scored):
+        if any(is_named(result.item, stems, state.fields[result.item.collection]) for result in scored):
             return ()
-        wishes = [Wish(target.name, turn.ask.where) for target in meaning.targets]
-        hits, _ = await self._finder.find_across(wishes, meaning.text, NAMED_DEPTH, turn.asker.seen, by="text")
+        search_targets = [SearchTarget(target.name, state.ask.where) for target in plan.targets]
+        hits, _ = await self._finder.find_across(
+            search_targets, plan.text, NAME_SEARCH_DEPTH, state.context.revision, retrieval="text"
+        )
         items = (hit.item for hit in hits)
-        return tuple(item for item in items if is_called(item, stems, turn.fields[item.collection]))[:MAX_NAMED]
+        return tuple(item for item in items if is_named(item, stems, state.fields[item.collection]))[
+            :MAX_EXCLUDED_NAMES
+        ]
 
-    async def _sorted(self, turn: _Turn, scored: list[Scored], sort: Sort) -> list[Scored]:
-        """In the order that was asked for; among the best matches if there are very many."""
+    async def _sort_results(self, state: _AskState, scored: list[RankedItem], sort: SortOrder) -> list[RankedItem]:
+        """Return the results in the requested order; among the best matches if there are very many."""
         if len(scored) >= SORTED_DEPTH:
-            first = [] if turn.meaning.text else await self._first(turn, sort)
-            turn.notes += [] if first else [turn.phrases.among(SORTED_DEPTH)]
+            first = [] if state.plan.text else await self._find_first(state, sort)
+            state.notes += [] if first else [state.phrases.among(SORTED_DEPTH)]
             scored = first or scored
-        return sorted_by(scored, sort, {each.name: each.fields for each in turn.meaning.targets}) or scored
+        return sort_items(scored, sort, {target.name: target.fields for target in state.plan.targets}) or scored
 
-    async def _first(self, turn: _Turn, sort: Sort) -> list[Scored]:
-        """The first of very many by a field, where nothing else decides: the store knows them all."""
-        found: list[Scored] = []
-        for target in turn.meaning.targets:
-            path = turn.meaning.sorted_by(target)
+    async def _find_first(self, state: _AskState, sort: SortOrder) -> list[RankedItem]:
+        """Return the first of very many by a field, where nothing else decides: the store knows them all."""
+        results: list[RankedItem] = []
+        for target in state.plan.targets:
+            path = state.plan.sort_path(target)
             if path is None or target.without or not target.fields.collection.field(path).is_typed:
                 return []
             order = (Order(path, sort.descending),)
             page = await self._finder.find(Query(target.name, where=target.where, order=order, limit=DEPTH))
-            found += [Scored(item, 100.0) for item in page.items]
-        return found
+            results += [RankedItem(item, 100.0) for item in page.items]
+        return results
 
-    async def _search(self, turn: _Turn, asked: Sequence[tuple[Target, Filter]]) -> list[Scored]:
-        meaning = turn.meaning
-        wishes = [Wish(target.name, where, target.without) for target, where in asked]
+    async def _search(self, state: _AskState, queries: Sequence[tuple[CollectionQuery, Filter]]) -> list[RankedItem]:
+        plan = state.plan
+        search_targets = [SearchTarget(target.name, where, target.without) for target, where in queries]
         hits, notes = await self._finder.find_across(
-            wishes,
-            meaning.text,
-            turn.depth,
-            turn.asker.seen,
-            meaning=meaning.text or meaning.question,
-            context=_context(turn.ask),
-            by=turn.ask.retrieval,
+            search_targets,
+            plan.text,
+            state.depth,
+            state.context.revision,
+            semantic_text=plan.text or plan.question,
+            context=_context(state.ask),
+            retrieval=state.ask.retrieval,
         )
-        turn.notes += [note for note in notes if note not in turn.notes]
-        wished = Wishes(
-            turn.fields,
-            meaning.favours,
-            turn.phrases.language,
-            bool(turn.ask.language),
+        state.notes += [note for note in notes if note not in state.notes]
+        context = RankingContext(
+            state.fields,
+            plan.preferences,
+            state.phrases.language,
+            bool(state.ask.language),
             datetime.now(UTC),
-            key_of(meaning.question),
-            meaning.hints,
-            frozenset(stem for word in meaning.content for stem in key_of(word)),
-            bool(meaning.constraints),
-            meaning.is_strict,
+            key_of(plan.question),
+            plan.hints,
+            frozenset(stem for word in plan.content for stem in key_of(word)),
+            bool(plan.constraints),
+            plan.is_strict,
         )
-        return ranked(hits, wished)
+        return rank(hits, context)
 
-    # With a model
+    # Ranking by a model
 
-    async def _by_model(self, turn: _Turn, judge: Judge, scored: list[Scored]) -> AsyncGenerator[Scored | Promised]:
-        """The items in the order that a model gives them, as it says so; as the search has them if it says nothing."""
-        known = judge.remembered(turn.key)
-        if known is not None:
-            for each in known:
-                yield each
+    async def _rank_by_model(
+        self, state: _AskState, model: AnswerModel, scored: list[RankedItem]
+    ) -> AsyncGenerator[RankedItem | TaskEvent]:
+        """Yield the items in the model's order as it arrives, or in the search's order if the model is silent."""
+        cached = model.get_order(state.key)
+        if cached is not None:
+            for result in cached:
+                yield result
             return
-        if turn.asker.later and judge.slowness > self._manners.patience:
-            yield Promised(await turn.asker.later())
+        if state.context.later and model.latency > self._options.model_patience:
+            yield TaskEvent(await state.context.later())
             return
-        if not await turn.asker.may_use_model():
-            turn.give_up_model()
-            for each in scored:
-                yield each
+        if not await state.context.may_use_model():
+            state.give_up_model()
+            for result in scored:
+                yield result
             return
-        order: list[Scored] = []
+        order: list[RankedItem] = []
         try:
-            async with aclosing(judge.ranked(turn.matter, scored, turn.bill)) as judged:
-                async with asyncio.timeout(self._manners.patience if turn.asker.later else None):
-                    order += [each async for each in _first_of(judged)]
-                for each in order:
-                    yield each
-                async for each in judged:
-                    order.append(each)
-                    yield each
+            async with aclosing(model.rank(state.llm_request, scored, state.usage)) as judged:
+                async with asyncio.timeout(self._options.model_patience if state.context.later else None):
+                    order += [result async for result in _first_of(judged)]
+                for result in order:
+                    yield result
+                async for result in judged:
+                    order.append(result)
+                    yield result
         except TimeoutError:
-            judge.slowness = max(judge.slowness, self._manners.patience)
-            if turn.asker.later:
-                yield Promised(await turn.asker.later())
+            model.latency = max(model.latency, self._options.model_patience)
+            if state.context.later:
+                yield TaskEvent(await state.context.later())
             return
         except Unavailable:
-            turn.give_up_model()
-            placed = {(each.item.collection, each.item.id) for each in order}
+            state.give_up_model()
+            refs = {(result.item.collection, result.item.id) for result in order}
             last = order[-1].score if order else 100.0
-            for each in scored:
-                if (each.item.collection, each.item.id) not in placed:
-                    yield replace(each, score=min(each.score, last))
+            for result in scored:
+                if (result.item.collection, result.item.id) not in refs:
+                    yield replace(result, score=min(result.score, last))
             return
-        judge.remember(turn.key, order)
+        model.set_order(state.key, order)
 
-    # Composing
+    # Text
 
-    async def _said(self, turn: _Turn, shown: Sequence[Scored], total: int | None, kind: str) -> AsyncGenerator[Said]:
-        mode, attached = turn.mode, turn.ask.attached
-        if mode is None or not (shown or attached):
+    async def _compose_text(
+        self, state: _AskState, results: Sequence[RankedItem], total: int | None, kind: str
+    ) -> AsyncGenerator[TextEvent]:
+        mode, attached = state.mode, state.ask.attached
+        if mode is None or not (results or attached):
             return
-        if turn.respelled:
-            yield Said(f"{turn.respelled} ")
-        compared = turn.compared if turn.ask.start == 0 and len(turn.compared) <= len(shown) else ()
-        items = [*attached, *(compared or (each.item for each in shown))][:SUMMED_UP]
-        if self._judge and not turn.is_silent and await turn.asker.may_use_model():
-            spoken = False
+        if state.correction_note:
+            yield TextEvent(f"{state.correction_note} ")
+        compared = state.compared if state.ask.start == 0 and len(state.compared) <= len(results) else ()
+        items = [*attached, *(compared or (result.item for result in results))][:SUMMARY_ITEMS]
+        if self._model and not state.is_model_silent and await state.context.may_use_model():
+            has_text = False
             try:
-                async with aclosing(self._judge.said(turn.matter, items, mode, turn.bill)) as sentences:
+                async with aclosing(self._model.write(state.llm_request, items, mode, state.usage)) as sentences:
                     async for sentence in sentences:
-                        spoken = True
+                        has_text = True
                         yield sentence
             except Unavailable:
-                turn.give_up_model()
-            if spoken:
+                state.give_up_model()
+            if has_text:
                 return
-            turn.give_up_model(turn.phrases.model_unsupported if turn.bill.dropped else "")
-        question, speech = turn.meaning.question, turn.phrases
-        compose = answer if mode == "generate" and not turn.meaning.is_counting else summarize
+            state.give_up_model(state.phrases.model_unsupported if state.usage.dropped else "")
+        question, phrases = state.plan.question, state.phrases
+        compose = answer if mode == "generate" and not state.plan.is_counting else summarize
         is_counted = total is not None and not attached and not compared
-        apart = compare(question, compared, speech) if compared and not attached else ()
-        if turn.is_telling and total == 1 and not attached:
-            apart = describe(items[0], speech)
-        if attached and (not shown or speaks_of_files(turn.ask.text)):
-            apart = recount(turn.ask.text, attached, speech)
-        for sentence in apart or compose(question, items, speech, total, is_counted=is_counted, kind=kind):
-            yield _piece(sentence)
+        apart = compare(question, compared, phrases) if compared and not attached else ()
+        if state.is_detail_request and total == 1 and not attached:
+            apart = describe(items[0], phrases)
+        if attached and (not results or mentions_files(state.ask.text)):
+            apart = quote_files(state.ask.text, attached, phrases)
+        for sentence in apart or compose(question, items, phrases, total, is_counted=is_counted, kind=kind):
+            yield _text_event(sentence)
 
 
-async def _first_of(items: AsyncGenerator[Scored]) -> AsyncGenerator[Scored]:
-    """The first of them, if there is one."""
+async def _first_of(items: AsyncGenerator[RankedItem]) -> AsyncGenerator[RankedItem]:
+    """Yield the first of them, if there is one."""
     first = await anext(items, None)
     if first is not None:
         yield first
 
 
-def _piece(sentence: Sentence) -> Said:
-    return Said(f"{sentence.text} ", sentence.cites)
-
-
-def _clock() -> float:
-    return time.monotonic()
+def _text_event(sentence: Sentence) -> TextEvent:
+    return TextEvent(f"{sentence.text} ", sentence.cites)
 
 
 def _context(ask: Ask) -> str:
-    """What the conversation is about: it colours the order of what is found."""
+    """Return what the conversation is about: it colours the order of what is found."""
     return " ".join((*ask.previous[-3:], ask.background, *ask.memory))[:CONTEXT_CHARACTERS]
 
 
 def _language_of(text: str, otherwise: str) -> str:
-    """The language whose letters a question is written in, or whose small words it uses most.
+    """Return the language whose letters a question is written in, or whose small words it uses most.
 
     It stays with the other one if it uses no fewer of that.
     """
-    if written := written_in(text, otherwise):
-        return written
-    said = {word.lower() for word in words(text)}
-    counts = {language: len(STOPWORDS[language] & said) for language in LANGUAGES if language in STOPWORDS}
+    if script_language := detect_script(text, otherwise):
+        return script_language
+    lowered = {word.lower() for word in words(text)}
+    counts = {language: len(STOPWORDS[language] & lowered) for language in LANGUAGES if language in STOPWORDS}
     most = max(counts.values())
     if most <= counts.get(otherwise, 0):
         return otherwise
-    # Of languages that look alike, the one in which more is understood.
+    # Between similar languages, the one in which more is understood.
     today = datetime.now(UTC).date()
     alike = [language for language in counts if counts[language] == most]
-    return max(alike, key=lambda language: _covers(read(text[:500], today, language))) if len(alike) > 1 else alike[0]
+    return (
+        max(alike, key=lambda language: _characters_read(parse_question(text[:500], today, language)))
+        if len(alike) > 1
+        else alike[0]
+    )
 
 
-def _covers(findings: Sequence[Finding]) -> int:
-    """How many characters of a question were understood; what may be a place is only a guess."""
-    return sum(each.end - each.start for each in findings if not isinstance(each, In | By))
+def _characters_read(findings: Sequence[Finding]) -> int:
+    """Return how many characters of a question were understood; what may be a place is only a guess."""
+    return sum(
+        finding.end - finding.start for finding in findings if not isinstance(finding, PlaceMention | MakerMention)
+    )
 
 
-def _wants_a_person(turn: _Turn) -> bool:
-    """What is added to an earlier question may ask for the number of what that was about."""
-    text = turn.ask.text
-    return wants_a_person(text, is_alone=turn.meaning.question.strip() == text.strip())
-
-
-def _is_known(word: str, fields: Fields) -> bool:
-    return fields.stems.issuperset(key_of(word, fields.collection.language))
-
-
-def _nearest(word: str, site: Sequence[Fields]) -> str:
-    """The word that is known here and nearest to one that is not; empty if none is near."""
-    known: Counter[str] = Counter()
+def _correct_spelling(word: str, site: Sequence[Fields]) -> str:
+    """Return the word that is known here and nearest to one that is not; empty if none is near."""
+    vocabulary: Counter[str] = Counter()
     for fields in site:
-        known.update(fields.vocabulary.get(fold(word)[:1], {}))
-    return nearest(fold(word), known) or ""
+        vocabulary.update(fields.vocabulary.get(fold(word)[:1], {}))
+    return find_nearest(fold(word), vocabulary) or ""
 
 
-def _nothing(turn: _Turn) -> str:
-    if turn.beyond:
-        places = {item.collection for item in turn.beyond}
-        here = [target for target in turn.meaning.targets if target.name in places]
-        says = [each.made.says(turn.phrases) for target in here for each in target.told if each.clue.strict]
-        names = turn.phrases.names([title_of(item.data) or item.id for item in turn.beyond])
-        return turn.phrases.beyond(names, list(dict.fromkeys(says)))
-    limits = [each.says for each in turn.meaning.constraints]
-    if limits and turn.meaning.is_limited:
-        return turn.phrases.nothing_within(limits)
-    return turn.phrases.nothing_for(turn.meaning.question[:200])
+def _empty_note(state: _AskState) -> str:
+    if state.excluded:
+        places = {item.collection for item in state.excluded}
+        here = [target for target in state.plan.targets if target.name in places]
+        says = [
+            applied.condition.says(state.phrases)
+            for target in here
+            for applied in target.constraints
+            if applied.constraint.strict
+        ]
+        names = state.phrases.names([title_of(item.data) or item.id for item in state.excluded])
+        return state.phrases.beyond(names, list(dict.fromkeys(says)))
+    limits = [constraint.says for constraint in state.plan.constraints]
+    if limits and state.plan.is_limited:
+        return state.phrases.nothing_within(limits)
+    return state.phrases.nothing_for(state.plan.question[:200])

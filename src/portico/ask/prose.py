@@ -1,12 +1,12 @@
-"""Running text: without markup, in sentences, in few characters. Knows no item."""
+"""Prose: stripped of markup, split into sentences, shortened. Knows no item."""
 
 import html
 import re
 from collections.abc import Iterator
 
-from portico.items import unseen
+from portico.items import invisible_pattern
 
-_UNSEEN = unseen(but=r"\s", also=r"\ufffc\ufffd")  # also what stands for something that is no text
+_UNSEEN = invisible_pattern(except_for=r"\s", also=r"\ufffc\ufffd")  # also what stands for something that is no text
 # What is not closed is hidden to its end, as in a browser; it also keeps the time linear.
 _HIDDEN = re.compile(r"(?s:<!--(?:.*?-->|.*)|<(script|style)\b(?:.*?</\1[^<>]*>?|.*))", re.IGNORECASE)
 _BLOCK = re.compile(
@@ -35,13 +35,13 @@ _NUMBERED = frozenset({"no", "nos", "nr", "fig", "vol", "núm", "pág", "art", "
 _HALF_DAYS = frozenset({"a.m", "p.m"})
 
 
-def plain(text: str) -> str:
-    """A text without markup, control, zero-width and bidi characters, on one line."""
-    return " ".join(unmarked(text).split())
+def plain_text(text: str) -> str:
+    """Return a text without markup, control, zero-width and bidi characters, on one line."""
+    return " ".join(strip_markup(text).split())
 
 
-def unmarked(text: str) -> str:
-    """A text without tags and invisible characters; where a block ended there is an empty line."""
+def strip_markup(text: str) -> str:
+    """Return a text without tags and invisible characters; where a block ended there is an empty line."""
     # Invisible characters go first and last: they could hide a tag, and an entity could hide one of them.
     bare = html.unescape(_without_tags(_UNSEEN.sub("", text)))
     return _UNSEEN.sub("", _without_tags(bare))
@@ -53,14 +53,14 @@ def _without_tags(text: str) -> str:
     text = _BLOCK.sub("\n\n", _HIDDEN.sub(" ", text))
     # A tag may hide another: <scr<b>ipt>. Whoever nests more of them than this has no tag to lose.
     for _ in range(3):
-        text, found = _TAG.subn("", text)
-        if not found:
+        text, count = _TAG.subn("", text)
+        if not count:
             return text
     return _TAG_START.sub(" ", text)
 
 
-def shortened(text: str, most: int) -> str:
-    """The beginning of a text, up to the end of a word where there is one."""
+def shorten(text: str, most: int) -> str:
+    """Return the beginning of a text, up to the end of a word where there is one."""
     if len(text) <= most:
         return text
     cut = text.rfind(" ", 0, most)
@@ -68,7 +68,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def sentences(text: str) -> Iterator[str]:
-    """The sentences of a text, each on one line. An empty line or a bullet ends one, too."""
+    """Yield the sentences of a text, each on one line. An empty line or a bullet ends one, too."""
     for block in _BLOCKS.split(_BLANKS.sub(" ", text)):
         line = " ".join(block.split())
         start = 0
@@ -80,19 +80,19 @@ def sentences(text: str) -> Iterator[str]:
 
 
 def _ends(line: str) -> Iterator[int]:
-    for found in _END.finditer(line):
-        if found["wide"] or not _goes_on(line, found):
-            yield found.end()
+    for match in _END.finditer(line):
+        if match["wide"] or not _goes_on(line, match):
+            yield match.end()
 
 
-def _goes_on(line: str, found: re.Match[str]) -> bool:
-    """Whether a full stop only ends an abbreviation, an initial or an ordinal."""
-    after = line[found.end() : found.end() + 16].lstrip(f" {_OPENING}")
+def _goes_on(line: str, match: re.Match[str]) -> bool:
+    """Return whether a full stop only ends an abbreviation, an initial or an ordinal."""
+    after = line[match.end() : match.end() + 16].lstrip(f" {_OPENING}")
     if after[:1].islower():
         return True
-    before = line[max(0, found.start() - 20) : found.start()]
+    before = line[max(0, match.start() - 20) : match.start()]
     word = before.rsplit(" ", 1)[-1].lstrip(_OPENING).lower()
-    if found["mark"] != "." or word in _HALF_DAYS:
+    if match["mark"] != "." or word in _HALF_DAYS:
         return False
     if after[:1].isdigit():
         return word in _NUMBERED or word in _ABBREVIATIONS

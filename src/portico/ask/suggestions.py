@@ -1,5 +1,6 @@
-"""What somebody might ask first, and what next: questions that this site can answer, and always the same ones."""
+"""Suggested questions, to begin with and to follow up: ones that this site can answer, and always the same ones."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -9,13 +10,13 @@ from typing import Any, cast
 from portico.ask.events import Constraint
 from portico.ask.facts import price_of
 from portico.ask.languages.localization import best_language, phrases
-from portico.ask.understanding.fields import spoken
+from portico.ask.understanding.fields import words_of
 from portico.catalog import Collection, seconds
 
-MOST_STARTERS = 5
-MOST = 4  # questions to go on with
-MOST_NARROWER = 2  # of these
-FEWEST = 3  # items that can be told apart
+MAX_STARTERS = 5
+MAX_FOLLOWUPS = 4  # questions to go on with
+MAX_NARROWER = 2  # of these
+MIN_ITEMS = 3  # items that can be told apart
 MAX_NAME = 80  # characters of a name in a question
 STEP = 5  # minutes
 
@@ -32,7 +33,7 @@ _SIGNS: Mapping[str, frozenset[str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class SuggestionTemplates:
     """How a language asks. {} stands for a name, a number or a word. What is not read in it is not offered in it."""
 
     more: str
@@ -43,8 +44,8 @@ class Ways:
     capitals: bool = False  # a title keeps its own within a sentence
 
 
-WAYS: Mapping[str, Ways] = {
-    "en": Ways(
+TEMPLATES: Mapping[str, SuggestionTemplates] = {
+    "en": SuggestionTemplates(
         "Tell me more about {}",
         "Something like {}",
         "What is there about {}?",
@@ -63,7 +64,7 @@ WAYS: Mapping[str, Ways] = {
             "diet": "Only {}",
         },
     ),
-    "de": Ways(
+    "de": SuggestionTemplates(
         "Erzähl mir mehr über {}",
         "Etwas wie {}",
         "Was gibt es zu {}?",
@@ -83,7 +84,7 @@ WAYS: Mapping[str, Ways] = {
         },
         capitals=True,
     ),
-    "es": Ways(
+    "es": SuggestionTemplates(
         "Cuéntame más de {}",
         "Algo como {}",
         "¿Qué hay sobre {}?",
@@ -102,7 +103,7 @@ WAYS: Mapping[str, Ways] = {
             "diet": "Solo {}",
         },
     ),
-    "fr": Ways(
+    "fr": SuggestionTemplates(
         "Dites-m’en plus sur {}",
         "Quelque chose comme {}",
         "Qu’y a-t-il sur {} ?",
@@ -121,93 +122,89 @@ WAYS: Mapping[str, Ways] = {
             "diet": "Seulement {}",
         },
     ),
-    "ar": Ways("أخبرني المزيد عن {}", "شيء مثل {}", "{}"),
-    "ja": Ways("{}について詳しく教えて", "{}のようなもの", "{}について教えて"),
-    "zh": Ways("详细介绍一下{}", "类似{}的", "有哪些{}？"),
+    "ar": SuggestionTemplates("أخبرني المزيد عن {}", "شيء مثل {}", "{}"),
+    "ja": SuggestionTemplates("{}について詳しく教えて", "{}のようなもの", "{}について教えて"),
+    "zh": SuggestionTemplates("详细介绍一下{}", "类似{}的", "有哪些{}？"),
 }
 
 
 def starters(collections: Iterable[Collection], language: str) -> tuple[str, ...]:
-    """Questions to begin with: for each collection one of what it can be asked by, and none in two ways alike."""
-    tag, used = best_language(language, tuple(WAYS)), set[str]()
-    ways, found = WAYS[tag], list[str]()
-    for each in islice(collections, MOST_STARTERS):
-        signs = (sign for sign, fields in _SIGNS.items() if not fields.isdisjoint(each.fields))
+    """Return questions to begin with: one for each collection, each of another kind."""
+    tag, used = best_language(language, tuple(TEMPLATES)), set[str]()
+    ways, questions = TEMPLATES[tag], list[str]()
+    for collection in islice(collections, MAX_STARTERS):
+        signs = (sign for sign, fields in _SIGNS.items() if not fields.isdisjoint(collection.fields))
         sign = next((sign for sign in signs if sign in ways.first and sign not in used), "")
         used.add(sign)
-        found.append(_put(ways.first.get(sign, ways.about), _called(each, tag), ways))
-    return tuple(found)
+        sentence, title = ways.first.get(sign, ways.about), _title_of(collection, tag)
+        is_capital = ways.capitals or sentence.startswith("{}")
+        questions.append(sentence.format((title[:1].upper() if is_capital else title[:1].lower()) + title[1:]))
+    return tuple(questions)
 
 
-def _called(collection: Collection, language: str) -> str:
-    """What a collection is called: where that is only the word for what it holds, the word of the language."""
+def _title_of(collection: Collection, language: str) -> str:
+    """Return what a collection is called: where that is only the word for what it holds, the word of the language."""
     title, kind, own = collection.title or collection.name, collection.type, phrases(collection.language)
-    if not WAYS[language].first or title.lower() != own.noun(kind, 2).lower():
+    if not TEMPLATES[language].first or title.lower() != own.noun(kind, 2).lower():
         return title  # and what is not read in a language is better found by its own name
     return phrases(language).noun(kind, 2)
 
 
-def _put(sentence: str, title: str, ways: Ways) -> str:
-    """A title within a sentence."""
-    stays = ways.capitals or sentence.startswith("{}")
-    return sentence.format(title[:1].upper() + title[1:] if stays else title[:1].lower() + title[1:])
-
-
 def followups(
-    items: Sequence[Mapping[str, Any]], language: str, asked: Iterable[str], understood: Iterable[Constraint] = ()
+    items: Sequence[Mapping[str, Any]], language: str, earlier: Iterable[str], constraints: Iterable[Constraint] = ()
 ) -> tuple[str, ...]:
-    """A few questions that were not asked yet: about what was found, and by what sets it apart."""
-    tag = best_language(language, tuple(WAYS))
-    known = {each.strip().lower() for each in asked}
-    fields = " ".join(each.field for each in understood).lower()
-    fresh = (each for each in _possible(items, tag, fields) if each.lower() not in known)
-    return tuple(islice(dict.fromkeys(fresh), MOST))
+    """Return a few questions that were not asked yet: about what was found, and by what sets it apart."""
+    tag = best_language(language, tuple(TEMPLATES))
+    lowered = {question.strip().lower() for question in earlier}
+    fields = " ".join(constraint.field for constraint in constraints).lower()
+    fresh = (question for question in _possible(items, tag, fields) if question.lower() not in lowered)
+    return tuple(islice(dict.fromkeys(fresh), MAX_FOLLOWUPS))
 
 
 def _possible(items: Sequence[Mapping[str, Any]], language: str, fields: str) -> Iterator[str]:
-    ways = WAYS[language]
-    named = (" ".join(str(item.get("name", "")).split()) for item in items)
+    ways = TEMPLATES[language]
+    names = (" ".join(str(item.get("name", "")).split()) for item in items)
     quote = phrases(language).name  # a name may be a question of its own
-    first, *others = list(dict.fromkeys(quote(name) for name in named if 0 < len(name) <= MAX_NAME)) or [""]
+    first, *others = list(dict.fromkeys(quote(name) for name in names if 0 < len(name) <= MAX_NAME)) or [""]
     yield from [ways.more.format(first)] if first else []
-    yield from islice(_narrower(items, language, fields) if len(items) >= FEWEST else (), MOST_NARROWER)
+    yield from islice(_narrower(items, language, fields) if len(items) >= MIN_ITEMS else (), MAX_NARROWER)
     yield from [ways.like.format(first)] if first else []
     yield from (ways.more.format(name) for name in others)
 
 
 def _narrower(items: Sequence[Mapping[str, Any]], language: str, fields: str) -> Iterator[str]:
-    """What sets items apart, unless that was said already."""
-    ways = WAYS[language].narrower
-    times = [each for item in items if (each := seconds(str(item.get("totalTime", ""))[:40]))]
-    if "duration" in ways and len(times) >= FEWEST and "totaltime" not in fields:
+    """Yield what sets items apart, unless that was said already."""
+    ways = TEMPLATES[language].narrower
+    times = [name for item in items if (name := seconds(str(item.get("totalTime", ""))[:40]))]
+    if "duration" in ways and len(times) >= MIN_ITEMS and "totaltime" not in fields:
         steps = -(-median_low(times) // (60 * STEP))  # rounded up
         yield ways["duration"].format(round(steps * STEP))
     priced = sum(map(_has_price, items))
     if "price" in ways and priced > 1 and not any(word in fields for word in ("price", "cost")):
         yield ways["price"]
-    if "rating" in ways and _having(items, "aggregateRating") > 1 and "rating" not in fields:
+    if "rating" in ways and _count_with(items, "aggregateRating") > 1 and "rating" not in fields:
         yield ways["rating"]
-    if "published" in ways and not priced and _having(items, "datePublished") > 1 and "date" not in fields:
+    if "published" in ways and not priced and _count_with(items, "datePublished") > 1 and "date" not in fields:
         yield ways["published"]
-    diet = next((each for each in _DIETS if 0 < _keeping(items, each) < len(items)), "")
+    suitable = Counter(diet for item in items for diet in {*map(words_of, _texts(item.get("suitableForDiet")))})
+    diet = next((name for name in _DIETS if 0 < suitable[name] < len(items)), "")
     if "diet" in ways and diet and "diet" not in fields:
         yield ways["diet"].format(phrases(language).word(diet))
 
 
-def _having(items: Sequence[Mapping[str, Any]], name: str) -> int:
+def _count_with(items: Sequence[Mapping[str, Any]], name: str) -> int:
     return sum(1 for item in items if item.get(name))
 
 
-def _keeping(items: Sequence[Mapping[str, Any]], diet: str) -> int:
-    return sum(1 for item in items if diet in map(spoken, _texts(item.get("suitableForDiet"))))
-
-
 def _texts(value: Any) -> list[str]:
-    listed = cast("list[Any]", value) if isinstance(value, list) else [value]
-    return [each for each in listed if isinstance(each, str) and len(each) <= MAX_NAME]
+    values = cast("list[Any]", value) if isinstance(value, list) else [value]
+    return [text for text in values if isinstance(text, str) and len(text) <= MAX_NAME]
 
 
 def _has_price(item: Mapping[str, Any]) -> bool:
-    """Whether an item can be cheaper than another: what is free cannot. An average is no price, but it compares."""
+    """Return whether an item can be cheaper than another: what is free cannot.
+
+    An average is no price, but it compares.
+    """
     price = price_of(item)
     return price.high > 0 if price else isinstance(item.get("averagePrice"), int | float)

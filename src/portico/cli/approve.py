@@ -1,7 +1,7 @@
-"""`portico approve`: what waits for a person, and the word of whoever sits at the machine. Decides nothing itself.
+"""The command `portico approve`: lists what needs an operator's decision, and carries the decision out.
 
-What agents say is shown on lines that begin with spaces, without control characters: it cannot look like a line of this
-command. Calls are shown whole.
+Text from agents is printed on indented lines, without control characters, so that it cannot pass for a line of this
+command. Calls are printed in full.
 """
 
 import asyncio
@@ -17,73 +17,78 @@ import msgspec
 import typer
 
 from portico.access.identity import local_operator
-from portico.cli.options import JsonOption, SiteOption, StoreOption, config_of
+from portico.cli.options import JsonOption, SiteOption, StoreOption
+from portico.cli.sites import load_config
 from portico.cli.terminal import err, json_text, out, plain, print_json
 from portico.config import Config
 from portico.errors import BadRequest, ConfigError, NotFound
 from portico.requests import Caller
-from portico.safety.models import Blocked, Challenged, Decision, Pending, Waiting
+from portico.safety.models import BlockedAgent, Decision, PendingChallenge, PendingConfirmation, PendingItems
 
 if TYPE_CHECKING:
-    from portico.safety.guard import Guard
+    from portico.safety.supervision import Supervision
     from portico.store.records import AuditEntry
 
-LEAST: Final = 8  # characters of a token or id that are enough, if no other begins with them
-BEGINNING: Final = "conf_"  # what every token begins with; it does not count
-SHOWN: Final = 13  # characters of it that are shown, if that is enough
-LINES: Final = 1000  # of the trail that are read at once
+MIN_PREFIX: Final = 8  # characters of a token or id that suffice if they are unambiguous
+CONFIRMATION_PREFIX: Final = "conf_"  # every token begins with it, so it does not count
+SHORT_LENGTH: Final = 13  # characters of a token that are printed if they are unambiguous
+TRAIL_PAGE_SIZE: Final = 1000  # entries of the audit trail per read
 POLL_SECONDS: Final = 1.0
-ONE_LINE: Final = 200  # characters of parameters that are shown on one line
+MAX_ONE_LINE: Final = 200  # characters of parameters that are printed on one line
 
-Entry: TypeAlias = Waiting | Challenged | Blocked
+PendingEntry: TypeAlias = PendingConfirmation | PendingChallenge | BlockedAgent
+_JSON_NAMES: Final = {PendingConfirmation: "waiting", PendingChallenge: "challenged", BlockedAgent: "blocked"}
 
 
 def approve(
-    context: typer.Context,
     token: Annotated[
         str | None,
         typer.Argument(
-            help="Agree to what waits under this token; on a terminal the call is shown and asked about first.",
+            help="Approve the call with this token. On a terminal, the call is shown for confirmation first.",
             show_default=False,
         ),
     ] = None,
     reject: Annotated[
-        str | None, typer.Option(metavar="TOKEN", help="Refuse what waits under this token.", show_default=False)
+        str | None, typer.Option(metavar="TOKEN", help="Reject the call with this token.", show_default=False)
     ] = None,
     digest: Annotated[
         str,
-        typer.Option(help="Agree only if the call has this digest; then nothing is asked.", show_default=False),
+        typer.Option(help="Approve only if the call has this digest, without confirmation.", show_default=False),
     ] = "",
-    note: Annotated[str, typer.Option(help="Why; it is kept in the audit trail.", show_default=False)] = "",
+    note: Annotated[str, typer.Option(help="Reason, for the audit trail.", show_default=False)] = "",
     code: Annotated[
-        str | None, typer.Option(metavar="CHALLENGE", help="Make a fresh code and show it.", show_default=False)
+        str | None, typer.Option(metavar="CHALLENGE", help="Print a new code for this challenge.", show_default=False)
     ] = None,
-    print_it: Annotated[bool, typer.Option("--print", help="Show the code also where no terminal is.")] = False,
+    print_it: Annotated[
+        bool, typer.Option("--print", help="Print the code even if the output is not a terminal.")
+    ] = False,
     release: Annotated[
         str | None,
-        typer.Option(metavar="CHALLENGE", help="Let the agent take the step, without a code.", show_default=False),
+        typer.Option(
+            metavar="CHALLENGE", help="Let the agent of this challenge continue, without a code.", show_default=False
+        ),
     ] = None,
     unblock: Annotated[
         str | None,
-        typer.Option(metavar="CALLER", help="Let the agents of a caller work again.", show_default=False),
+        typer.Option(metavar="CALLER", help="Unblock the agents of this caller.", show_default=False),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before TOKEN, --release and --unblock.")] = False,
-    audit: Annotated[bool, typer.Option("--audit", help="Print the audit trail.")] = False,
-    after: Annotated[int, typer.Option(min=0, help="Of the trail, only what follows this line.")] = 0,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Check that each line of the trail follows from the one before.")
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Skip the confirmation of TOKEN, --release and --unblock.")
     ] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Show what comes, until you press Ctrl-C.")] = False,
+    audit: Annotated[bool, typer.Option("--audit", help="Print the audit trail.")] = False,
+    after: Annotated[int, typer.Option(min=0, help="With --audit, print only the entries after this number.")] = 0,
+    verify: Annotated[bool, typer.Option("--verify", help="Verify the hash chain of the audit trail.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Print new requests until you press Ctrl-C.")] = False,
     site: SiteOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Agree to what agents want to do, or refuse it. Without arguments, list what waits.
+    """Approve or reject what agents want to do. Without arguments, list what is waiting.
 
-    Works on the store of a site, also while a server runs on it. The beginning of a token or of the id of a challenge
-    is enough: 8 characters or more, `conf_` not counted. On a terminal the whole call is shown again and asked about,
-    unless `--digest` or `--yes` is given. In a script, where there is no terminal, naming the token approves the call;
-    name its digest too to be sure which call that is.
+    Works on the store of a site, even while a server is running. A token or challenge ID may be shortened to its first
+    8 characters, not counting `conf_`. On a terminal, the call is shown in full for confirmation, unless you use
+    `--digest` or `--yes`. Without a terminal, as in a script, there is no confirmation; use `--digest` to be sure to
+    approve the call that you have seen.
 
         portico approve
 
@@ -93,15 +98,15 @@ def approve(
 
         portico approve --reject conf_3xJq8Zv1
 
-    An agent that was about to do something dangerous is stopped until a person has given a code. `--code` makes one;
-    whoever has the scope `approve` gives it at the desk or with the operation verify_challenge. Do not show it to the
+    An agent that was about to do something dangerous is paused until a person enters a code. `--code` prints one; enter
+    it on the page /desk or with the operation verify_challenge, which need the scope `approve`. Never show it to the
     agent.
 
         portico approve --code 7d9e1c04
 
         portico approve --unblock key:2548990428d0 --note "it was a drill"
     """
-    given: dict[str, Work | None] = {
+    choices: dict[str, Action | None] = {
         "TOKEN": partial(_approve, token, digest, note, yes) if token else None,
         "--reject": partial(_decide, reject, "reject", note, "") if reject else None,
         "--code": partial(_issue, code, print_it) if code else None,
@@ -111,120 +116,120 @@ def approve(
         "--verify": _verify if verify else None,
         "--watch": _watch if watch else None,
     }
-    chosen = {name: work for name, work in given.items() if work}
+    chosen = {name: work for name, work in choices.items() if work}
     if len(chosen) > 1:
-        raise ConfigError(f"{' and '.join(chosen)} are not one thing", hint="Do one after the other.")
-    config = config_of(context, site, store)
-    asyncio.run(_work(next(iter(chosen.values()), _list), config, as_json))
+        raise ConfigError(f"{' and '.join(chosen)} cannot be combined", hint="Run them one after the other.")
+    config = load_config(site, store)
+    asyncio.run(_run(next(iter(chosen.values()), _list), config, as_json))
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
-    """Where the operator sits."""
+class ApprovalContext:
+    """What an action of the operator works on."""
 
-    guard: "Guard"
+    supervision: "Supervision"
     operator: Caller
     as_json: bool
 
-    async def pending(self) -> Pending:
-        return await self.guard.pending(self.operator)
+    async def load_pending(self) -> PendingItems:
+        return await self.supervision.pending(self.operator)
 
 
-Work: TypeAlias = Callable[[Desk], Awaitable[None]]
+Action: TypeAlias = Callable[[ApprovalContext], Awaitable[None]]
 
 
-async def _work(work: Work, config: Config, as_json: bool) -> None:
+async def _run(action: Action, config: Config, as_json: bool) -> None:
     # Imported here: other commands need no catalog.
-    from portico.server.assembly import opened_store_only  # noqa: PLC0415
+    from portico.server.assembly import opened_store_only
 
     async with opened_store_only(config) as parts:
-        await work(Desk(parts.site.guard, local_operator(), as_json))
+        await action(ApprovalContext(parts.site.supervision, local_operator(), as_json))
 
 
-# What waits
+# Requests that are waiting
 
 
-async def _list(desk: Desk) -> None:
-    pending = await desk.pending()
-    if desk.as_json:
+async def _list(context: ApprovalContext) -> None:
+    pending = await context.load_pending()
+    if context.as_json:
         print_json(msgspec.to_builtins(pending))
         return
     for entry in _entries(pending):
-        _show(_lines(entry, pending))
-    _teach(pending)
+        _print_lines(_lines(entry, pending))
+    _print_next_steps(pending)
 
 
-async def _watch(desk: Desk) -> None:
-    seen: set[str] = set()
+async def _watch(context: ApprovalContext) -> None:
+    names: set[str] = set()
     while True:
-        pending = await desk.pending()
+        pending = await context.load_pending()
         for entry in _entries(pending):
-            if _name(entry) not in seen:
-                _tell(entry, pending, desk.as_json)
-        seen = {_name(each) for each in _entries(pending)}
+            if _name(entry) not in names:
+                _print_entry(entry, pending, context.as_json)
+        names = {_name(item) for item in _entries(pending)}
         await asyncio.sleep(POLL_SECONDS)
 
 
-def _tell(entry: Entry, pending: Pending, as_json: bool) -> None:
+def _print_entry(entry: PendingEntry, pending: PendingItems, as_json: bool) -> None:
     if as_json:
-        sys.stdout.write(json.dumps({type(entry).__name__.lower(): msgspec.to_builtins(entry)}) + "\n")
+        sys.stdout.write(json.dumps({_JSON_NAMES[type(entry)]: msgspec.to_builtins(entry)}) + "\n")
         sys.stdout.flush()
     else:
-        _show(_lines(entry, pending))
+        _print_lines(_lines(entry, pending))
 
 
-def _entries(pending: Pending) -> Iterator[Entry]:
+def _entries(pending: PendingItems) -> Iterator[PendingEntry]:
     yield from pending.confirmations
     yield from pending.challenges
     yield from pending.blocks
 
 
-def _name(entry: Entry) -> str:
+def _name(entry: PendingEntry) -> str:
     match entry:
-        case Waiting():
+        case PendingConfirmation():
             return entry.token
-        case Challenged():
+        case PendingChallenge():
             return entry.id
-        case Blocked():
+        case BlockedAgent():
             return entry.caller
 
 
-def _lines(entry: Entry, pending: Pending) -> list[str]:
-    """What there is to know before one decides; nothing is cut off but the name."""
+def _lines(entry: PendingEntry, pending: PendingItems) -> list[str]:
+    """Return all that the operator needs to decide. Only the token is shortened."""
     match entry:
-        case Waiting():
-            short = _short(entry.token, [each.token for each in pending.confirmations])
+        case PendingConfirmation():
+            short = _short(entry.token, [item.token for item in pending.confirmations])
             danger = f", {entry.danger}" if entry.danger else ""
-            wants = f"{entry.name} ({entry.caller}) wants {entry.operation}{danger}, {_left(entry.expires)}"
+            wants = f"{entry.name} ({entry.caller}) wants {entry.operation}{danger}, {_time_left(entry.expires)}"
             return [short, wants, *_params(entry), *entry.reasons, f"digest {entry.digest}"]
-        case Challenged():
+        case PendingChallenge():
             short = _short(entry.id, _challenge_ids(pending))
             state = "is blocked" if entry.blocks else "is paused"
             what = f"agent {entry.agent} of {entry.caller} {state} before: {entry.hint}"
-            return [short, what, *_step_call(entry), f"{entry.tier}, {_left(entry.expires)}", *entry.reasons]
-        case Blocked():
+            return [short, what, *_step_call(entry), f"{entry.tier}, {_time_left(entry.expires)}", *entry.reasons]
+        case BlockedAgent():
             since = f"since {entry.since.astimezone():%Y-%m-%d %H:%M:%S}, challenge {entry.verification_id}"
             return [entry.caller, f"agent {entry.agent} is blocked: {entry.reason}", since]
 
 
-def _params(waiting: Waiting) -> list[str]:
+def _params(waiting: PendingConfirmation) -> list[str]:
     return _json_lines(waiting.params)
 
 
-def _step_call(challenged: Challenged) -> list[str]:
+def _step_call(challenged: PendingChallenge) -> list[str]:
     """Return the call that a step names, if it names one."""
     if not challenged.operation:
         return []
-    named = challenged.params is not None
-    shown = _json_lines(challenged.params) if named else ["its parameters are not named"]
-    return [f"calls {challenged.operation}", *shown]
+    has_params = challenged.params is not None
+    lines = _json_lines(challenged.params) if has_params else ["its parameters are unknown"]
+    return [f"calls {challenged.operation}", *lines]
 
 
 def _json_lines(params: Any) -> list[str]:
     """Return parameters as the lines of one JSON text: nothing is left out, and short values come first."""
     ordered = _short_first(params)
     text = json_text(ordered)
-    return [text] if len(text) <= ONE_LINE else json_text(ordered, 2).splitlines()
+    return [text] if len(text) <= MAX_ONE_LINE else json_text(ordered, 2).splitlines()
 
 
 def _short_first(value: Any) -> Any:
@@ -238,161 +243,166 @@ def _short_first(value: Any) -> Any:
             return value
 
 
-def _show(lines: Sequence[str]) -> None:
+def _print_lines(lines: Sequence[str]) -> None:
     name, first, *others = map(_line, lines)
     out.print(f"[bold]{name}[/]  {first}", highlight=False, soft_wrap=True)
-    for each in others:
-        out.print(f"    {each}", highlight=False, soft_wrap=True)
+    for line in others:
+        out.print(f"    {line}", highlight=False, soft_wrap=True)
 
 
-def _left(expires: datetime) -> str:
+def _time_left(expires: datetime) -> str:
     seconds = round((expires - datetime.now(UTC)).total_seconds())
     if seconds <= 0:
         return "expired"
     return f"{seconds} s left" if seconds < 120 else f"{seconds // 60} min left"
 
 
-def _teach(pending: Pending) -> None:
-    """How to go on from here."""
+def _print_next_steps(pending: PendingItems) -> None:
+    """Print the commands that decide what is waiting."""
     if pending.confirmations:
-        _say("Agree with `portico approve TOKEN`; refuse with `portico approve --reject TOKEN`.")
+        _print_note("Approve with `portico approve TOKEN`; reject with `portico approve --reject TOKEN`.")
     if pending.challenges:
-        _say("Get a code with `portico approve --code CHALLENGE`; `--release CHALLENGE` needs none.")
+        _print_note(
+            "Get a code with `portico approve --code CHALLENGE`, or continue without one with `--release CHALLENGE`."
+        )
     if pending.blocks:
-        _say("Let a caller work again with `portico approve --unblock CALLER`.")
+        _print_note("Unblock a caller with `portico approve --unblock CALLER`.")
     if not any(_entries(pending)):
-        _say("Nothing waits. `portico approve --watch` shows what comes.")
+        _print_note("Nothing is waiting. `portico approve --watch` prints new requests.")
 
 
 # Deciding
 
 
-async def _approve(given: str, digest: str, note: str, is_sure: bool, desk: Desk) -> None:
-    """Agree to a call: to the one that has this digest, or to the one that is shown here and agreed to."""
-    pending = await desk.pending()
-    token = _found(given, [each.token for each in pending.confirmations])
-    waiting = next((each for each in pending.confirmations if each.token == token), None)
+async def _approve(prefix: str, digest: str, note: str, skip_prompt: bool, context: ApprovalContext) -> None:
+    """Approve the call with this digest, or the one that is printed and confirmed here."""
+    pending = await context.load_pending()
+    token = _resolve_prefix(prefix, [item.token for item in pending.confirmations])
+    waiting = next((item for item in pending.confirmations if item.token == token), None)
     if waiting and not digest:
-        _ask(_lines(waiting, pending)[1:], "Approve this call?", is_sure or not sys.stdin.isatty())
+        _ask(_lines(waiting, pending)[1:], "Approve this call?", skip_prompt or not sys.stdin.isatty())
         digest = waiting.digest
-    await _decide(token, "approve", note, digest, desk)
+    await _decide(token, "approve", note, digest, context)
 
 
-async def _decide(given: str, decision: Decision, note: str, digest: str, desk: Desk) -> None:
-    token = _found(given, [each.token for each in (await desk.pending()).confirmations])
-    decided = await desk.guard.confirm(token, decision, note, desk.operator, digest=digest)
-    if desk.as_json:
+async def _decide(prefix: str, decision: Decision, note: str, digest: str, context: ApprovalContext) -> None:
+    token = _resolve_prefix(prefix, [item.token for item in (await context.load_pending()).confirmations])
+    decided = await context.supervision.confirm(token, decision, note, context.operator, digest=digest)
+    if context.as_json:
         print_json(msgspec.to_builtins(decided))
         return
-    says = "may do this once" if decision == "approve" else "may not do this"
-    _say(f"{decided.name} ({decided.caller}) {says}: {decided.operation} {json_text(decided.params)}")
+    says = "may make this call once" if decision == "approve" else "may not make this call"
+    _print_note(f"{decided.name} ({decided.caller}) {says}: {decided.operation} {json_text(decided.params)}")
 
 
-async def _issue(given: str, print_it: bool, desk: Desk) -> None:
+async def _issue(prefix: str, print_it: bool, context: ApprovalContext) -> None:
     if not print_it and not sys.stdout.isatty():
-        raise ConfigError("A code is for the eyes of a person", hint="Use a terminal, or --print if that is meant.")
-    id = _found(given, _challenge_ids(await desk.pending()))
-    challenged, code = await desk.guard.reissue(id, desk.operator)
-    if desk.as_json:
-        print_json({"challenge": msgspec.to_builtins(challenged), "code": code.revealed()})
+        raise ConfigError("A code is printed on a terminal only", hint="Add --print to print it anyway.")
+    id = _resolve_prefix(prefix, _challenge_ids(await context.load_pending()))
+    challenged, code = await context.supervision.reissue(id, context.operator)
+    if context.as_json:
+        print_json({"challenge": msgspec.to_builtins(challenged), "code": code.reveal()})
         return
-    out.print(code.revealed(), highlight=False, soft_wrap=True)
-    _say(f"For challenge {challenged.id}: agent {challenged.agent}, about to: {challenged.hint}")
-    _say(f"Good once, {_left(challenged.expires)}. Codes for it from before are void.")
+    out.print(code.reveal(), highlight=False, soft_wrap=True)
+    _print_note(f"For challenge {challenged.id}: agent {challenged.agent} is about to: {challenged.hint}")
+    _print_note(f"Valid once, {_time_left(challenged.expires)}. Earlier codes for this challenge are void.")
 
 
-async def _release(given: str, is_sure: bool, desk: Desk) -> None:
-    """Make a code and give it at once: the word of whoever sits at the machine is enough."""
-    pending = await desk.pending()
-    id = _found(given, _challenge_ids(pending))
-    about = [_lines(each, pending)[1:] for each in pending.challenges if each.id == id]
-    _ask(about[0] if about else [f"Challenge {id}"], "Let it go on?", is_sure)
-    _, code = await desk.guard.reissue(id, desk.operator)
-    released = await desk.guard.verify(id, code.revealed(), desk.operator)
-    if desk.as_json:
+async def _release(prefix: str, skip_prompt: bool, context: ApprovalContext) -> None:
+    """Issue a code and enter it at once, since the operator of the machine needs no further proof."""
+    pending = await context.load_pending()
+    id = _resolve_prefix(prefix, _challenge_ids(pending))
+    about = [_lines(item, pending)[1:] for item in pending.challenges if item.id == id]
+    _ask(about[0] if about else [f"Challenge {id}"], "Let it continue?", skip_prompt)
+    _, code = await context.supervision.reissue(id, context.operator)
+    released = await context.supervision.verify(id, code.reveal(), context.operator)
+    if context.as_json:
         print_json(msgspec.to_builtins(released))
     else:
-        _say(f"Agent {released.agent} may go on, and take this step once: {released.hint}")
+        _print_note(f"Agent {released.agent} may continue, and take this step once: {released.hint}")
 
 
-async def _unblock(caller: str, note: str, is_sure: bool, desk: Desk) -> None:
-    block = next((each for each in (await desk.pending()).blocks if each.caller == caller), None)
+async def _unblock(caller: str, note: str, skip_prompt: bool, context: ApprovalContext) -> None:
+    block = next((item for item in (await context.load_pending()).blocks if item.caller == caller), None)
     if block is None:
-        raise NotFound(f"{caller!r} is not blocked", hint="`portico approve` lists who is.")
-    _ask([f"Agent {block.agent} is blocked: {block.reason}"], "Let it work again?", is_sure)
-    await desk.guard.unblock(caller, note, desk.operator)
-    if desk.as_json:
+        raise NotFound(f"{caller!r} is not blocked", hint="`portico approve` lists the blocked callers.")
+    _ask([f"Agent {block.agent} is blocked: {block.reason}"], "Unblock it?", skip_prompt)
+    await context.supervision.unblock(caller, note, context.operator)
+    if context.as_json:
         print_json({"unblocked": caller})
     else:
-        _say(f"The agents of {caller} may work again.")
+        _print_note(f"The agents of {caller} are unblocked.")
 
 
-def _ask(about: Iterable[str], question: str, is_sure: bool) -> None:
-    if not is_sure:
+def _ask(about: Iterable[str], question: str, skip_prompt: bool) -> None:
+    if not skip_prompt:
         for line in about:
             err.print(f"    {_line(line)}", highlight=False, soft_wrap=True)
         typer.confirm(question, abort=True, err=True)
 
 
-def _challenge_ids(pending: Pending) -> list[str]:
-    named = [*(each.id for each in pending.challenges), *(each.verification_id for each in pending.blocks)]
-    return list(dict.fromkeys(named))
+def _challenge_ids(pending: PendingItems) -> list[str]:
+    ids = [*(item.id for item in pending.challenges), *(item.verification_id for item in pending.blocks)]
+    return list(dict.fromkeys(ids))
 
 
-def _found(given: str, names: Sequence[str]) -> str:
-    """The one name that begins so. What begins no name is taken for one, so that it is told what became of it."""
-    if given in names:
-        return given
-    if len(given.removeprefix(BEGINNING)) < LEAST:
-        raise BadRequest(f"{given!r} is too short", hint=f"Give at least {LEAST} characters, {BEGINNING} not counted.")
-    matching = [each for each in names if each.startswith(given)]
+def _resolve_prefix(prefix: str, names: Sequence[str]) -> str:
+    """Return the only name with this prefix. A prefix of none is returned as it is, for an error that names it."""
+    if prefix in names:
+        return prefix
+    if len(prefix.removeprefix(CONFIRMATION_PREFIX)) < MIN_PREFIX:
+        raise BadRequest(
+            f"{prefix!r} is too short",
+            hint=f"Use {MIN_PREFIX} characters or more, not counting {CONFIRMATION_PREFIX}.",
+        )
+    matching = [name for name in names if name.startswith(prefix)]
     if len(matching) > 1:
-        raise BadRequest(f"{len(matching)} begin with {given!r}", hint="Give more of it.")
-    return matching[0] if matching else given
+        raise BadRequest(f"{prefix!r} is ambiguous: {len(matching)} begin with it", hint="Use more of its characters.")
+    return matching[0] if matching else prefix
 
 
 def _short(name: str, names: Iterable[str]) -> str:
-    others = [each for each in names if each != name]
-    sizes = range(SHOWN, len(name))
-    return next((name[:size] for size in sizes if not any(each.startswith(name[:size]) for each in others)), name)
+    others = [other for other in names if other != name]
+    sizes = range(SHORT_LENGTH, len(name))
+    return next((name[:size] for size in sizes if not any(other.startswith(name[:size]) for other in others)), name)
 
 
 # The audit trail
 
 
-async def _audit(after: int, desk: Desk) -> None:
-    lines = [line async for line in _trail(after, desk)]
-    if desk.as_json:
+async def _audit(after: int, context: ApprovalContext) -> None:
+    lines = [line async for line in _trail(after, context)]
+    if context.as_json:
         print_json(msgspec.to_builtins(lines))
         return
     for line in lines:
         body = json.dumps(msgspec.to_builtins(line.body), ensure_ascii=False)
-        said = f"{line.seq} {line.at.astimezone():%Y-%m-%d %H:%M:%S} {line.event} {body}"
-        out.print(_line(said), highlight=False, soft_wrap=True)
+        text = f"{line.seq} {line.at.astimezone():%Y-%m-%d %H:%M:%S} {line.event} {body}"
+        out.print(_line(text), highlight=False, soft_wrap=True)
 
 
-async def _trail(after: int, desk: Desk) -> "AsyncIterator[AuditEntry]":
-    while lines := await desk.guard.trail(after, LINES, desk.operator):
+async def _trail(after: int, context: ApprovalContext) -> "AsyncIterator[AuditEntry]":
+    while lines := await context.supervision.trail(after, TRAIL_PAGE_SIZE, context.operator):
         for line in lines:
             yield line
         after = lines[-1].seq
 
 
-async def _verify(desk: Desk) -> None:
-    problems = await desk.guard.check_trail()
-    if desk.as_json:
+async def _verify(context: ApprovalContext) -> None:
+    problems = await context.supervision.check_trail()
+    if context.as_json:
         print_json({"well": not problems, "problems": problems})
     else:
-        for each in problems or ["Each line of the audit trail follows from the one before."]:
-            out.print(_line(each), highlight=False, soft_wrap=True)
+        for problem in problems or ["The audit trail is complete and unchanged."]:
+            out.print(_line(problem), highlight=False, soft_wrap=True)
     if problems:
         raise typer.Exit(1)
 
 
-def _say(text: str) -> None:
+def _print_note(text: str) -> None:
     err.print(f"[dim]{_line(text)}[/]", highlight=False, soft_wrap=True)
 
 
 def _line(text: str) -> str:
-    """Return text of unknown origin as a part of one line. Spaces stay: they are part of what is approved."""
+    """Return untrusted text on one line. Spaces stay: they are part of what is approved."""
     return plain(" ".join(text.splitlines()))

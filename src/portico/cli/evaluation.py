@@ -1,4 +1,4 @@
-"""How well a site answers, by questions whose right items are known. Asks as anybody would, and changes nothing."""
+"""Measures how well a site answers questions whose relevant items are known. Changes nothing."""
 
 import asyncio
 import math
@@ -12,43 +12,43 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from portico.ask.events import Event, Found
+from portico.ask.events import Event, ItemEvent
 from portico.errors import BadRequest, RateLimited, SourceError, UnknownItem
 from portico.items import Item
 from portico.requests import Ask, Caller, Retrieval
 from portico.site import Site
 
-QUERIES = "queries.jsonl"  # of a folder as retrieval benchmarks have it
-JUDGEMENTS = ("qrels.tsv", "qrels/test.tsv", "qrels/dev.tsv", "qrels/train.tsv")  # the first that is there
+QUERIES = "queries.jsonl"  # in a folder, as in retrieval benchmarks
+JUDGEMENTS = ("qrels.tsv", "qrels/test.tsv", "qrels/dev.tsv", "qrels/train.tsv")  # the first that exists
 MAX_QUESTIONS: Final = 100_000
-WORDS: Final = ("question", "query", "text")  # how a line may call what is asked
+QUESTION_NAMES: Final = ("question", "query", "text")  # members of a line that may hold the question
 
 T = TypeVar("T")
-Told: TypeAlias = Callable[[int], None]  # how many questions were asked
+ProgressReporter: TypeAlias = Callable[[int], None]  # takes the number of questions asked so far
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """A question, and the items that answer it: refs or ids, each with how good it is."""
+class JudgedQuestion:
+    """A question and the grades of its relevant items, by ref or ID."""
 
     text: str
     grades: Mapping[str, float]
     previous: tuple[str, ...] = ()
 
     @property
-    def right(self) -> list[str]:
+    def relevant(self) -> list[str]:
         return [ref for ref, grade in self.grades.items() if grade > 0]
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """What became of a question."""
+class QuestionResult:
+    """How well a question was answered."""
 
-    judged: Judged
-    found: tuple[str, ...]  # refs, best first
-    gain: float  # nDCG: 1 if all right items come first, the best of them before the others
-    recall: float  # the share of the right items that was found
-    first: float  # 1 / the place of the first right item; 0 if there is none
+    question: JudgedQuestion
+    refs: tuple[str, ...]  # refs, best first
+    ndcg: float  # 1 if all relevant items come first, the best of them before the others
+    recall: float  # the share of the relevant items that was found
+    first: float  # 1 / the rank of the first relevant item; 0 if none was found
     seconds: float
 
 
@@ -58,56 +58,56 @@ class Scores:
 
     by: Retrieval
     depth: int
-    results: Sequence[Result] = field(repr=False)
+    results: Sequence[QuestionResult] = field(repr=False)
 
     @property
-    def gain(self) -> float:
-        return statistics.fmean(each.gain for each in self.results)
+    def ndcg(self) -> float:
+        return statistics.fmean(result.ndcg for result in self.results)
 
     @property
     def recall(self) -> float:
-        return statistics.fmean(each.recall for each in self.results)
+        return statistics.fmean(result.recall for result in self.results)
 
     @property
     def first(self) -> float:
-        return statistics.fmean(each.first for each in self.results)
+        return statistics.fmean(result.first for result in self.results)
 
     @property
     def seconds(self) -> float:
-        """Of the question in the middle."""
-        return statistics.median(each.seconds for each in self.results)
+        """The median."""
+        return statistics.median(result.seconds for result in self.results)
 
-    def worst(self, most: int) -> list[Result]:
-        """What went wrong, worst first."""
-        return sorted((each for each in self.results if each.gain < 1), key=lambda each: each.gain)[:most]
+    def worst(self, most: int) -> list[QuestionResult]:
+        """Return the questions without a perfect result, worst first."""
+        return sorted((result for result in self.results if result.ndcg < 1), key=lambda result: result.ndcg)[:most]
 
 
 # Questions
 
 
-def read_questions(path: Path) -> list[Judged]:
-    """Of a file with a JSON object on each line, or of a folder with queries and judgements apart."""
+def read_questions(path: Path) -> list[JudgedQuestion]:
+    """Read a file with one JSON object per line, or a folder with separate queries and judgements."""
     try:
-        found = list(_of_folder(path) if path.is_dir() else _of_lines(path))
+        questions = list(_of_folder(path) if path.is_dir() else _of_lines(path))
     except (OSError, UnicodeDecodeError) as error:
         raise SourceError(f"{path} cannot be read: {error}") from error
-    if not found:
-        raise BadRequest(f"{path} has no question", hint=_HINT)
-    return found
+    if not questions:
+        raise BadRequest(f"{path} contains no questions", hint=_HINT)
+    return questions
 
 
 _HINT: Final = 'A line is {"question": "a warm soup", "items": ["recipes/lemon-barley-soup"]}.'
 
 
-def _of_lines(path: Path) -> Iterator[Judged]:
-    for where, said in _objects(path):
-        text = next((said[name] for name in WORDS if isinstance(said.get(name), str)), "")
-        previous: Any = said.get("previous") or []
+def _of_lines(path: Path) -> Iterator[JudgedQuestion]:
+    for where, record in _objects(path):
+        text = next((record[name] for name in QUESTION_NAMES if isinstance(record.get(name), str)), "")
+        previous: Any = record.get("previous") or []
         if not text.strip():
-            raise _wrong(where, "there is no question")
+            raise _line_error(where, "the question is missing")
         if not isinstance(previous, list):
-            raise _wrong(where, "previous is a list of questions")
-        yield Judged(text, _grades(where, said.get("items")), tuple(map(str, cast("list[Any]", previous))))
+            raise _line_error(where, "`previous` must be a list of questions")
+        yield JudgedQuestion(text, _grades(where, record.get("items")), tuple(map(str, cast("list[Any]", previous))))
 
 
 def _grades(where: str, items: Any) -> dict[str, float]:
@@ -119,25 +119,21 @@ def _grades(where: str, items: Any) -> dict[str, float]:
         case {}:
             graded = cast("dict[str, Any]", items)
         case _:
-            raise _wrong(where, "items is a list of refs, or an object with a grade for each")
-    if not all(_is_grade(each) for each in graded.values()):
-        raise _wrong(where, "a grade is a number from 0 on")
+            raise _line_error(where, "`items` must be a list of refs, or an object with their grades")
+    if not all(_is_grade(item) for item in graded.values()):
+        raise _line_error(where, "a grade must be a number of at least 0")
     if not any(graded.values()):
-        raise _wrong(where, "no item is right")
-    return {_ref(name): float(grade) for name, grade in graded.items()}
-
-
-def _ref(name: str) -> str:
-    """An item as the site calls it, also where its address was written down."""
-    return name.rpartition("/items/")[2]
+        raise _line_error(where, "no item has a grade above 0")
+    # Items are named by their ref or their URL.
+    return {name.rpartition("/items/")[2]: float(grade) for name, grade in graded.items()}
 
 
 def _is_grade(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e6
 
 
-def _of_folder(folder: Path) -> Iterator[Judged]:
-    """Questions without a judgement are left out, as they say nothing of how well they are answered."""
+def _of_folder(folder: Path) -> Iterator[JudgedQuestion]:
+    """Yield the questions that have judgements."""
     path = next((folder / name for name in JUDGEMENTS if (folder / name).exists()), folder / JUDGEMENTS[0])
     graded: dict[str, dict[str, float]] = {}
     with path.open(encoding="utf-8") as lines:
@@ -146,12 +142,12 @@ def _of_folder(folder: Path) -> Iterator[Judged]:
             if not row or (number == 1 and row[-1] == "score"):
                 continue
             if len(row) not in {3, 4} or not _is_number(row[-1]):
-                raise BadRequest(f"{path}:{number}: it is not question, item and score")
+                raise BadRequest(f"{path}:{number}: a line must have a question, an item and a score")
             graded.setdefault(row[0], {})[row[-2]] = float(row[-1])
-    for _, said in _objects(folder / QUERIES):
-        grades = graded.get(str(said.get("_id")), {})
+    for _, record in _objects(folder / QUERIES):
+        grades = graded.get(str(record.get("_id")), {})
         if any(grade > 0 for grade in grades.values()):
-            yield Judged(str(said.get("text", "")), grades)
+            yield JudgedQuestion(str(record.get("text", "")), grades)
 
 
 def _is_number(text: str) -> bool:
@@ -166,15 +162,15 @@ def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         for number, line in enumerate(lines, 1):
             where = f"{path}:{number}"
             if number > MAX_QUESTIONS:
-                raise _wrong(where, f"there are more than {MAX_QUESTIONS:,} questions")
+                raise _line_error(where, f"more than {MAX_QUESTIONS:,} questions")
             if line.strip():
                 try:
                     yield where, msgspec.json.decode(line, type=dict[str, Any])
                 except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                    raise _wrong(where, f"it is not a JSON object: {error}") from error
+                    raise _line_error(where, f"not a JSON object: {error}") from error
 
 
-def _wrong(where: str, why: str) -> BadRequest:
+def _line_error(where: str, why: str) -> BadRequest:
     return BadRequest(f"{where}: {why}", hint=_HINT)
 
 
@@ -184,30 +180,30 @@ def _wrong(where: str, why: str) -> BadRequest:
 async def evaluate(
     site: Site,
     caller: Caller,
-    questions: Sequence[Judged],
+    questions: Sequence[JudgedQuestion],
     *,
     by: Retrieval = "hybrid",
     depth: int = 10,
     collections: Iterable[str] = (),
-    told: Told = lambda _: None,
+    on_progress: ProgressReporter = lambda _: None,
 ) -> Scores:
-    """Ask every question, and compare what comes first with what is right."""
-    results: list[Result] = []
+    """Ask every question, and compare the best results with the relevant items."""
+    results: list[QuestionResult] = []
     within = tuple(collections)
     for judged in questions:
-        # Nobody is asked back and nothing is done: a question that sounds like a command is only a question here.
+        # No clarification and no commands: a question that sounds like a command is only a question here.
         ask = Ask(
             judged.text, within, previous=judged.previous, limit=depth, retrieval=by, may_clarify=False, may_act=False
         )
         started = time.perf_counter()
-        found = await _patiently(lambda ask=ask: _found(site, ask, caller))
-        results.append(_result(judged, found, depth, time.perf_counter() - started))
-        told(len(results))
+        items = await _retry_when_limited(lambda ask=ask: _find_items(site, ask, caller))
+        results.append(_result(judged, items, depth, time.perf_counter() - started))
+        on_progress(len(results))
     return Scores(by, depth, results)
 
 
-async def _patiently(work: Callable[[], Awaitable[T]]) -> T:
-    """Do something, and again when a caller who has asked too much may."""
+async def _retry_when_limited(work: Callable[[], Awaitable[T]]) -> T:
+    """Do the work, and repeat it after the wait that a rate limit asks for."""
     while True:
         try:
             return await work()
@@ -215,49 +211,49 @@ async def _patiently(work: Callable[[], Awaitable[T]]) -> T:
             await asyncio.sleep(float(error.details.get("retry_after", 1)))
 
 
-async def _found(site: Site, ask: Ask, caller: Caller) -> list[Item]:
+async def _find_items(site: Site, ask: Ask, caller: Caller) -> list[Item]:
     places: dict[int, Item] = {}
     async with aclosing(cast("AsyncGenerator[Event]", site.ask(ask, caller))) as events:
         async for event in events:
-            if isinstance(event, Found):
+            if isinstance(event, ItemEvent):
                 places[event.place] = event.item
     return [places[place] for place in sorted(places)]
 
 
-def _result(judged: Judged, found: Sequence[Item], depth: int, seconds: float) -> Result:
-    graded = list(_graded(judged.grades, found[:depth]))
-    ideal = _discounted(sorted(judged.grades.values(), reverse=True)[:depth])
+def _result(judged: JudgedQuestion, items: Sequence[Item], depth: int, seconds: float) -> QuestionResult:
+    graded = list(_item_grades(judged.grades, items[:depth]))
+    ideal = _discounted_gain(sorted(judged.grades.values(), reverse=True)[:depth])
     first = next((place for place, grade in enumerate(graded, 1) if grade > 0), None)
-    return Result(
+    return QuestionResult(
         judged,
-        tuple(item.ref for item in found[:depth]),
-        _discounted(graded) / ideal,
-        sum(grade > 0 for grade in graded) / len(judged.right),
+        tuple(item.ref for item in items[:depth]),
+        _discounted_gain(graded) / ideal,
+        sum(grade > 0 for grade in graded) / len(judged.relevant),
         1 / first if first else 0.0,
         seconds,
     )
 
 
-def _graded(grades: Mapping[str, float], found: Iterable[Item]) -> Iterator[float]:
-    """How good each item is. An id may be of several items, of which the first counts."""
-    seen: set[str] = set()
-    for item in found:
+def _item_grades(grades: Mapping[str, float], items: Iterable[Item]) -> Iterator[float]:
+    """Yield the grade of each item. Of several items with the same ID, only the first counts."""
+    used_names: set[str] = set()
+    for item in items:
         name = item.ref if item.ref in grades else item.id
-        yield 0.0 if name in seen else grades.get(name, 0.0)
-        seen.add(name)
+        yield 0.0 if name in used_names else grades.get(name, 0.0)
+        used_names.add(name)
 
 
-def _discounted(grades: Iterable[float]) -> float:
-    """The further down, the less a right item is worth."""
+def _discounted_gain(grades: Iterable[float]) -> float:
+    """Return the sum of the grades, discounted by rank."""
     return sum(max(grade, 0.0) / math.log2(place + 1) for place, grade in enumerate(grades, 1))
 
 
-async def unknown_items(site: Site, caller: Caller, questions: Iterable[Judged]) -> list[str]:
-    """Items that are called right and are not there: such a question cannot be answered well."""
+async def unknown_items(site: Site, caller: Caller, questions: Iterable[JudgedQuestion]) -> list[str]:
+    """Return the relevant items that do not exist; their questions cannot be answered well."""
     missing: list[str] = []
-    for ref in dict.fromkeys(ref for judged in questions for ref in judged.right):
+    for ref in dict.fromkeys(ref for judged in questions for ref in judged.relevant):
         try:
-            await _patiently(lambda ref=ref: site.item(ref, caller))
+            await _retry_when_limited(lambda ref=ref: site.item(ref, caller))
         except UnknownItem:
             missing.append(ref)
     return missing

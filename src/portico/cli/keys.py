@@ -1,142 +1,126 @@
-"""The commands of `portico keys`: keys are made, and like certificates they are listed and ended."""
+"""The commands of `portico keys`: create, list and revoke API keys; certificates.py adds those for certificates."""
 
 import asyncio
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from portico.cli.certificates import TrustOption, certificates
-from portico.cli.options import (
-    JsonOption,
-    SiteOption,
-    StoreOption,
-    config_of,
-    danger_named,
-    opened_store,
-    trust_named,
-)
+from portico.cli.options import JsonOption, SiteOption, StoreOption, parse_danger, parse_trust
+from portico.cli.sites import load_config, site_store
 from portico.cli.terminal import err, out, plain, print_json, show_table
 from portico.errors import ConfigError, NotFound
 
 if TYPE_CHECKING:
-    from portico.access.identity import Key
+    from portico.access.identity import ApiKey
 
-keys = typer.Typer(help="API keys and certificates: make, list, renew and revoke them.", no_args_is_help=True)
+keys = typer.Typer(help="Create, list, renew and revoke API keys and certificates.", no_args_is_help=True)
 
 
 @keys.command("create")
 def create_key(
-    context: typer.Context,
-    name: Annotated[str, typer.Option(help="Who or what will use it.")],
+    name: Annotated[str, typer.Option(help="Who or what will use the key.")],
     scope: Annotated[
         list[str] | None,
         typer.Option(
-            help="ask, approve, or KIND:NAME with a collection or operation: read:recipes, execute:*",
+            help="ask, approve, or KIND:NAME for a collection or operation, such as read:recipes or execute:*.",
             show_default=False,
         ),
     ] = None,
-    days: Annotated[float, typer.Option(help="Days until it expires; 0 for never.")] = 90,
+    days: Annotated[float, typer.Option(help="Days until the key expires; 0 for never.")] = 90,
     danger: Annotated[
-        str, typer.Option(help="The most it may risk: safe, reversible, destructive, dangerous.")
+        str, typer.Option(help="Highest danger allowed: safe, reversible, destructive or dangerous.")
     ] = "safe",
     trust: TrustOption = "validated",
     site: SiteOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make an API key. It is shown once and stored only as a hash.
+    """Create an API key. It is printed once, and stored only as a hash.
 
     portico keys create --name "menu importer" --scope create:recipes --scope update:recipes --danger reversible
     """
-    # Imported here: help and other commands need no keys.
-    from portico.access.identity import make_key  # noqa: PLC0415
+    from portico.access.identity import make_key
 
     if days < 0:
-        raise ConfigError("A key cannot have expired before it is made", hint="Give --days as 0 or more.")
+        raise ConfigError("--days must be 0 or more", hint="With 0, the key never expires.")
     token, key = make_key(
-        name, scope or ["ask", "read:*"], danger_named(danger), days or None, trust=trust_named(trust)
+        name, scope or ["ask", "read:*"], parse_danger(danger), days or None, trust=parse_trust(trust)
     )
 
-    config = config_of(context, site, store)  # the sample site may have to be loaded first
+    config = load_config(site, store)  # loads the sample site if it has to
 
     async def work() -> None:
-        async with opened_store(config) as opened:
-            await opened.keys.add(key)
+        async with site_store(config) as key_store:
+            await key_store.keys.add(key)
 
     asyncio.run(work())
     if as_json:
-        print_json({"key": token, **_shown_key(key)})
+        print_json({"key": token, **_key_fields(key)})
         return
     out.print(token, markup=False, highlight=False, soft_wrap=True)
-    err.print(f"[dim]Key {key.id} for {plain(name)}. This is the only time it is shown.[/]", highlight=False)
+    err.print(f"[dim]Key {key.id} for {plain(name)}. It will not be shown again.[/]", highlight=False)
 
 
 @keys.command("list")
-def list_keys(
-    context: typer.Context, site: SiteOption = None, store: StoreOption = None, as_json: JsonOption = False
-) -> None:
-    """All keys and certificates of agents, with their scopes, never the keys themselves.
+def list_keys(site: SiteOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """List API keys and agent certificates with their scopes. The keys themselves are never shown.
 
     portico keys list --store sqlite:///shop.db
     """
 
-    config = config_of(context, site, store)  # the sample site may have to be loaded first
+    config = load_config(site, store)  # loads the sample site if it has to
 
-    async def work() -> "list[Key]":
-        async with opened_store(config) as opened:
-            return await opened.keys.list_all()
+    async def work() -> "list[ApiKey]":
+        async with site_store(config) as key_store:
+            return await key_store.keys.list_all()
 
-    rows = [_shown_key(key) for key in asyncio.run(work())]
+    rows = [_key_fields(key) for key in asyncio.run(work())]
     if as_json:
         print_json(rows)
     else:
-        told = [name for name in ("until", "revoked") if any(row[name] for row in rows)]
-        names = ["id", "name", "scopes", "danger", "trust", "expires", *told]
-        show_table([_brief_key(row) for row in rows], names, whole=["id", "danger", "trust", "expires", *told])
+        optional = [name for name in ("until", "revoked") if any(row[name] for row in rows)]
+        names = ["id", "name", "scopes", "danger", "trust", "expires", *optional]
+        for row in rows:
+            days = {name: (row[name] or "")[:10] for name in ("expires", "until", "revoked")}
+            row.update(days, scopes=" ".join(row["scopes"]))
+        show_table(rows, names, whole=["id", "danger", "trust", "expires", *optional])
 
 
 @keys.command("revoke")
 def revoke_key(
-    context: typer.Context,
-    id: Annotated[str, typer.Argument(help="Its id from `portico keys list`, or the serial of a certificate.")],
+    id: Annotated[str, typer.Argument(help="ID from `portico keys list`, or the serial number of a certificate.")],
     site: SiteOption = None,
     store: StoreOption = None,
 ) -> None:
-    """End a key or the certificate of an agent at once.
+    """Revoke an API key or an agent certificate, with immediate effect.
 
     portico keys revoke 2548990428d0
 
     portico keys revoke 0x9f1c22ab90de4471
     """
-    config = config_of(context, site, store)  # the sample site may have to be loaded first
+    config = load_config(site, store)  # loads the sample site if it has to
 
     async def work() -> str:
-        now, meant = datetime.now(UTC), id.lower().removeprefix("0x")
-        async with opened_store(config) as opened:
-            found = await opened.keys.get(meant)
-            if found is None:
-                raise NotFound(f"There is no key or certificate {id!r}", hint="`portico keys list` shows them.")
-            kind = "Certificate" if found.name.startswith("urn:nps:") else "Key"
-            if not await opened.keys.revoke(meant, now):
-                raise NotFound(f"{kind} {id} was revoked before", hint="`portico keys list` says when.")
-            # One that it took the place of is good for a while more.
-            for each in await opened.keys.list_all():
-                if each.until and each.name == found.name:
-                    await opened.keys.revoke(each.id, now)
+        now, key_id = datetime.now(UTC), id.lower().removeprefix("0x")
+        async with site_store(config) as key_store:
+            key = await key_store.keys.get(key_id)
+            if key is None:
+                raise NotFound(f"There is no key or certificate {id!r}", hint="`portico keys list` lists them.")
+            kind = "Certificate" if key.name.startswith("urn:nps:") else "Key"
+            if not await key_store.keys.revoke(key_id, now):
+                raise NotFound(f"{kind} {id} is already revoked", hint="`portico keys list` shows since when.")
+            # A certificate that it has replaced may still be valid for a while.
+            for other in await key_store.keys.list_all():
+                if other.until and other.name == key.name:
+                    await key_store.keys.revoke(other.id, now)
             return kind
 
     err.print(f"{asyncio.run(work())} {plain(id)} is revoked.", highlight=False)
 
 
-def _brief_key(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A key as a line of a table has room for it: days without their hours."""
-    days = {name: (row[name] or "")[:10] for name in ("expires", "until", "revoked")}
-    return {**row, **days, "scopes": " ".join(row["scopes"])}
-
-
-def _shown_key(key: "Key") -> dict[str, Any]:
+def _key_fields(key: "ApiKey") -> dict[str, Any]:
     return {
         "id": key.id,
         "name": key.name,
@@ -150,4 +134,4 @@ def _shown_key(key: "Key") -> dict[str, Any]:
     }
 
 
-keys.add_typer(certificates)  # whose commands come after these
+keys.add_typer(certificates)  # after the commands above

@@ -1,4 +1,4 @@
-"""What commands show on a terminal: tables, progress, JSON. Text of unknown origin is made harmless first."""
+"""Terminal output: tables, progress and JSON. Untrusted text is made harmless first."""
 
 import json
 import re
@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from portico.items import IN_LINES, unseen
+from portico.items import IN_LINES, invisible_pattern
 
 if TYPE_CHECKING:
     from portico.query import Page, Query
-    from portico.sources.ingest import Report
+    from portico.sources.ingest import LoadReport
 
 out = Console(soft_wrap=False)
 err = Console(stderr=True)
 
 
 def plain(text: object) -> str:
-    """Text of unknown origin for a terminal: no markup, no control sequences."""
+    """Return untrusted text without markup and control sequences."""
     from rich.markup import escape
 
     return escape(_UNSEEN.sub("\ufffd", str(text)))
 
 
-_UNSEEN = unseen(but=IN_LINES)
+_UNSEEN = invisible_pattern(except_for=IN_LINES)
 
 
 def print_json(value: Any) -> None:
@@ -34,18 +34,18 @@ def print_json(value: Any) -> None:
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """Return JSON in which nothing is invisible: what does not show is escaped, so that it can be read back."""
-    return _UNSEEN.sub(_escaped, json.dumps(value, ensure_ascii=False, indent=indent))
+    """Return JSON in which every invisible character is escaped."""
+    return _UNSEEN.sub(_escape_match, json.dumps(value, ensure_ascii=False, indent=indent))
 
 
-def _escaped(found: re.Match[str]) -> str:
-    """A character as JSON escapes it: one beyond U+FFFF as the two halves of a pair."""
-    halves = found[0].encode("utf-16-be", "surrogatepass").hex(" ", 2).split()
+def _escape_match(match: re.Match[str]) -> str:
+    """Escape a character as JSON does: one beyond U+FFFF as a surrogate pair."""
+    halves = match[0].encode("utf-16-be", "surrogatepass").hex(" ", 2).split()
     return "".join(f"\\u{half}" for half in halves)
 
 
-class Bar:
-    """Progress of long work on a terminal: how far, how fast, how long still."""
+class ProgressBar:
+    """A progress bar on standard error: the share done, the rate and the time left."""
 
     def __init__(self, title: str, quiet: bool) -> None:
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -60,19 +60,19 @@ class Bar:
         self._bar = Progress(*columns, console=err, disable=quiet or not err.is_terminal, transient=True)
         self._task = self._bar.add_task(plain(title[-40:]), total=None, count=0, unit="records", rate=0.0)
 
-    def __enter__(self) -> "Bar":
+    def __enter__(self) -> "ProgressBar":
         self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def told(self, report: "Report") -> None:
+    def show_report(self, report: "LoadReport") -> None:
         total = report.read / report.share if report.share else None
         rate = report.read / report.seconds if report.seconds else 0.0
         self._bar.update(self._task, completed=report.read, total=total, count=report.read, rate=rate)
 
-    def share(self, done: int, total: int, rate: float, what: str | None = None) -> None:
+    def update(self, done: int, total: int, rate: float, what: str | None = None) -> None:
         self._bar.update(self._task, completed=done, total=total, count=done, unit="items", rate=rate)
         if what is not None:
             self._bar.update(self._task, description=plain(what[-40:]))
@@ -81,7 +81,7 @@ class Bar:
 def show_table(
     rows: Sequence[Mapping[str, Any]], names: Iterable[str], whole: Collection[str] = frozenset({"id"})
 ) -> None:
-    """Rows as a table. Cells of `whole` are not broken unless they are long: others can be, and an id is copied."""
+    """Print rows as a table. Columns of `whole`, such as IDs that people copy, do not wrap unless they are long."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     columns = list(names)
     for name in columns:
@@ -113,43 +113,43 @@ def _cell(value: Any) -> str:
             return _cell(json.dumps(value, ensure_ascii=False))
 
 
-def show_page(page: "Page", asked: "Query", as_json: bool) -> None:
-    from portico.operations import shown_page
+def show_page(page: "Page", query: "Query", as_json: bool) -> None:
+    from portico.operations import render_page
 
-    rows: Sequence[Mapping[str, Any]] = page.rows if asked.aggregate else shown_page(page).items
-    show_rows(rows, asked, as_json, total=page.total, cursor=page.cursor, notes=page.notes)
+    rows: Sequence[Mapping[str, Any]] = page.rows if query.aggregate else render_page(page).items
+    show_rows(rows, query, as_json, total=page.total, cursor=page.cursor, notes=page.notes)
 
 
 def show_rows(
     rows: Sequence[Mapping[str, Any]],
-    asked: "Query",
+    query: "Query",
     as_json: bool,
     *,
     total: int | None,
     cursor: str,
     notes: Sequence[str] = (),
 ) -> None:
-    """What a query found, wherever it was asked."""
+    """Print the result of a query, local or remote."""
     if as_json:
-        found = "rows" if asked.aggregate else "items"
-        print_json({found: list(rows), "total": total, "cursor": cursor or None, "notes": list(notes)})
+        key = "rows" if query.aggregate else "items"
+        print_json({key: list(rows), "total": total, "cursor": cursor or None, "notes": list(notes)})
         return
-    show_table(rows, list(rows[0]) if asked.aggregate and rows else _columns(rows, asked))
-    shown = f"{len(rows)} of {total}" if total is not None else str(len(rows))
-    err.print(f"[dim]{shown}[/]", highlight=False)
+    show_table(rows, list(rows[0]) if query.aggregate and rows else _columns(rows, query))
+    count = f"{len(rows)} of {total}" if total is not None else str(len(rows))
+    err.print(f"[dim]{count}[/]", highlight=False)
     for note in notes:
         err.print(f"[yellow]{plain(note)}[/]", highlight=False, soft_wrap=True)
     if cursor:
         err.print(f"[dim]More: --cursor {plain(cursor)}[/]", highlight=False, soft_wrap=True)
 
 
-def _columns(rows: Sequence[Mapping[str, Any]], asked: "Query") -> list[str]:
-    """The id, a title, and the fields that the query was about."""
+def _columns(rows: Sequence[Mapping[str, Any]], query: "Query") -> list[str]:
+    """Return the columns to show: the ID, a title and the fields that the query names."""
     from portico.query import conditions
 
-    if asked.fields:
-        return ["id", *(name for name in asked.fields if name != "id")]
+    if query.fields:
+        return ["id", *(name for name in query.fields if name != "id")]
     titles = [name for name in ("name", "headline", "title") if any(name in row for row in rows)][:1]
-    named = [*(c.field for c in conditions(asked.where)), *(o.field for o in asked.order)]
-    score = ["_score"] if asked.text else []
-    return list(dict.fromkeys(["id", *titles, *named, *score]))
+    fields = [*(c.field for c in conditions(query.where)), *(o.field for o in query.order)]
+    score = ["_score"] if query.text else []
+    return list(dict.fromkeys(["id", *titles, *fields, *score]))

@@ -11,13 +11,13 @@ from pathlib import PurePosixPath
 from typing import TypeAlias
 
 from portico.errors import BadRequest
-from portico.items import IN_WORDS, Item, text_problem, unseen
+from portico.items import IN_WORDS, Item, invisible_pattern, text_problem
 from portico.requests import File
 from portico.search.index.text import words
 from portico.sources import pages
 from portico.sources.html import TooDeep
 from portico.sources.records import Document, Entry, Record, SourceOptions
-from portico.telemetry import quiet
+from portico.telemetry import silence_library
 
 COLLECTION = "_attachments"  # of which the passages are said to be; there is no such collection
 MAX_PAGES = 50  # of a PDF
@@ -30,29 +30,32 @@ MAX_PREFACE = 1024  # bytes before what shows that a file is a PDF
 SECONDS = 5.0  # to read the files of a question
 
 _MARKS = r"\s\[\]<>#:%?*|\""  # that mean something around a citation
-_UNFIT = re.compile(f"(?:{unseen(but=IN_WORDS, also=_MARKS).pattern})+")
+_UNFIT = re.compile(f"(?:{invisible_pattern(except_for=IN_WORDS, also=_MARKS).pattern})+")
 
 Check: TypeAlias = Callable[[], None]
 Reader: TypeAlias = Callable[[Document, Check], Iterable[Entry]]
 
 
 def read_files(files: Sequence[File], question: str, deadline: float | None = None) -> tuple[Item, ...]:
-    """The passages that share most words with the question; of each file its first one, if there is room.
+    """Return the passages that share most words with the question, and the first of each file if there is room.
 
     Reading takes a while: this is for a thread, which ends soon after the deadline (of time.monotonic) by itself.
     What cannot be read is the caller's mistake.
     """
     check = _until(time.monotonic() + SECONDS if deadline is None else deadline)
-    found = [_passages(file, name, check) for file, name in zip(files, _names(files), strict=True)]
-    asked = frozenset(map(str.lower, words(question)))
-    first = [passages[0] for passages in found][:MAX_KEPT]
-    others = sorted((item for passages in found for item in passages[1:]), key=lambda item: -_shared(item, asked))
-    kept = {item.id: item for item in (*first, *others[: MAX_KEPT - len(first)])}
-    return tuple(sorted(kept.values(), key=lambda item: -_shared(item, asked)))
+    parts = [_passages(file, name, check) for file, name in zip(files, _names(files), strict=True)]
+    question_words = frozenset(map(str.lower, words(question)))
+    first = [passages[0] for passages in parts][:MAX_KEPT]
+    others = sorted(
+        (item for passages in parts for item in passages[1:]),
+        key=lambda item: -_count_shared_words(item, question_words),
+    )
+    selected = {item.id: item for item in (*first, *others[: MAX_KEPT - len(first)])}
+    return tuple(sorted(selected.values(), key=lambda item: -_count_shared_words(item, question_words)))
 
 
 def _until(deadline: float) -> Check:
-    """Something to call while reading, that raises when it has taken too long."""
+    """Return a function to call while reading, which raises once that has taken too long."""
 
     def check() -> None:
         if time.monotonic() > deadline:
@@ -61,8 +64,8 @@ def _until(deadline: float) -> Check:
     return check
 
 
-def _shared(item: Item, asked: frozenset[str]) -> int:
-    return len(asked.intersection(map(str.lower, words(item.data["text"]))))
+def _count_shared_words(item: Item, question_words: frozenset[str]) -> int:
+    return len(question_words.intersection(map(str.lower, words(item.data["text"]))))
 
 
 def _passages(file: File, name: str, check: Check) -> list[Item]:
@@ -81,13 +84,13 @@ def _passages(file: File, name: str, check: Check) -> list[Item]:
 
 def _item(record: Record, name: str) -> Item:
     text = str(record.data["text"])
-    bounded = text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 1]}…"
-    data = {"@type": "DigitalDocument", "name": str(record.data.get("headline") or name), "text": bounded}
+    value = text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 1]}…"
+    data = {"@type": "DigitalDocument", "name": str(record.data.get("headline") or name), "text": value}
     return Item((record.id or name).removesuffix("#1"), COLLECTION, data)
 
 
 def _names(files: Sequence[File]) -> list[str]:
-    """A name to cite each file by. Browsers call all files blob that have no name."""
+    """Return a distinct name to cite each file by. Browsers call every unnamed file `blob`."""
     names: list[str] = []
     for number, file in enumerate(files, 1):
         name = _name_of(file, number, _kind_of(file))
@@ -96,9 +99,9 @@ def _names(files: Sequence[File]) -> list[str]:
 
 
 def _name_of(file: File, number: int, kind: str) -> str:
-    """A name without folders, and without what has a meaning around a citation or is not seen."""
-    said = PurePosixPath(file.name.replace("\\", "/")).name
-    plain = _UNFIT.sub("-", said).strip("-.")[:MAX_NAME]
+    """Return a file's name without folders, markup characters and invisible ones."""
+    name = PurePosixPath(file.name.replace("\\", "/")).name
+    plain = _UNFIT.sub("-", name).strip("-.")[:MAX_NAME]
     if not plain or text_problem(plain):
         return f"file-{number}.{_SUFFIXES[kind]}"
     return plain if "." in plain else f"{plain}.{_SUFFIXES[kind]}"
@@ -107,7 +110,7 @@ def _name_of(file: File, number: int, kind: str) -> str:
 def _kind_of(file: File) -> str:
     type = file.type.partition(";")[0].strip().lower()
     suffix = PurePosixPath(file.name.lower()).suffix.lstrip(".")
-    by_name = next((kind for kind, known in _KNOWN.items() if suffix in known), None)
+    by_name = next((kind for kind, suffixes in _KNOWN.items() if suffix in suffixes), None)
     if file.body.find(b"%PDF-", 0, MAX_PREFACE) >= 0:
         return "pdf"
     kind = _TYPES.get(type) or by_name or ("text" if type.startswith("text/") else None)
@@ -124,7 +127,7 @@ def _kind_of(file: File) -> str:
 
 
 def _is_text(body: bytes) -> bool:
-    """Whether a file that says nothing of its kind can be read as a text: browsers send such of what has no type."""
+    """Return whether a file without a known type is text, as browsers send files of types they do not know."""
     try:
         return b"\x00" not in body and bool(body.decode("utf-8-sig").strip())
     except UnicodeDecodeError:
@@ -143,20 +146,20 @@ def _read_markdown(document: Document, check: Check) -> Iterable[Entry]:
 def _read_text(document: Document, _: Check) -> Iterator[Entry]:
     text = (document.read() or b"").decode("utf-8-sig", "replace").replace("\x00", "")
     paragraphs = re.split(r"\n\s*\n", text)
-    html = "".join(f"<p>{escape(' '.join(each.split()))}</p>" for each in paragraphs if each.strip())
+    html = "".join(f"<p>{escape(' '.join(paragraph.split()))}</p>" for paragraph in paragraphs if paragraph.strip())
     yield from _of_page(document, html.encode())
 
 
 def _of_page(document: Document, html: bytes) -> Iterator[Entry]:
     try:
-        yield from pages.passages(pages.page_of(html, document.name, None, document.name))
+        yield from pages.passages(pages.parse_page(html, document.name, None, document.name))
     except TooDeep as problem:
         raise BadRequest(f"{document.name} {problem}", file=document.name) from problem
 
 
 def _read_pdf(document: Document, check: Check) -> Iterable[Entry]:
-    quiet("pypdf")  # a small file can have thousands of faults
-    # Half a second to import, for those who send one.
+    silence_library("pypdf")  # a small file can cause thousands of warnings
+    # Takes half a second to import, so only when a PDF is sent.
     return import_module("portico.sources.pdf").read_strangers(document, SourceOptions(max_pages=MAX_PAGES), check)
 
 

@@ -1,4 +1,4 @@
-"""What callers asked to be remembered of them: kept only for those with a name, and forgotten when they say so.
+"""Memories: what callers asked to be remembered. Stored only for callers with a name, deleted at their request.
 
 Each user of a caller has memories of its own, and so has the caller itself.
 """
@@ -17,8 +17,8 @@ from portico.store import CollectionStore, ItemStore
 from portico.store.records import Put, Remove
 
 COLLECTION = "_memories"
-MOST = 100  # for one owner; the oldest goes first
-MOST_OF_USERS = 10_000  # for all users of one caller together; the oldest goes first
+MOST = 100  # of one owner; the oldest are deleted first
+MOST_OF_USERS = 10_000  # of all users of one caller together; the oldest are deleted first
 CHARACTERS = 1000
 _FIELDS = ("caller", "account", "kind", "text", "at")
 
@@ -37,7 +37,7 @@ class Memories:
         self._items = items
 
     async def of(self, caller: Caller, kind: str = "") -> list[Memory]:
-        """What is kept of a caller, the newest first."""
+        """Return the memories of a caller, newest first."""
         if caller.is_anonymous or COLLECTION not in self._collections.schema:
             return []
         own = Condition("caller", "eq", caller.owner)
@@ -46,41 +46,41 @@ class Memories:
         return [_memory(item) for item in page.items]
 
     async def keep(self, caller: Caller, kind: str, texts: Sequence[str]) -> None:
-        """Remember texts of a caller who has a name. One that is known already is not kept twice."""
-        known = await self.of(caller)
+        """Store texts of a caller that is not anonymous. A text that is already stored is not stored twice."""
+        stored = await self.of(caller)
         fresh = [text[:CHARACTERS] for text in dict.fromkeys(texts) if text.strip()]
-        fresh = [text for text in fresh if not any(each.kind == kind and each.text == text for each in known)]
+        fresh = [text for text in fresh if not any(memory.kind == kind and memory.text == text for memory in stored)]
         if caller.is_anonymous or not fresh:
             return
-        await self._declared()
+        await self._declare_collection()
         now = datetime.now(UTC).isoformat(timespec="microseconds")
         common = {"caller": caller.owner, "account": account_of(caller.owner), "kind": kind, "at": now}
         puts = [Put(secrets.token_hex(8), {**common, "text": text}, "") for text in fresh[:MOST]]
-        spare = [each.id for each in known[max(MOST - len(puts), 0) :]]
+        spare = [memory.id for memory in stored[max(MOST - len(puts), 0) :]]
         await self._items.write(COLLECTION, [*puts, *(Remove(id) for id in spare)])
         if caller.user:
             await self._forget_oldest(caller)
 
     async def forget(self, caller: Caller, id: str = "") -> int:
-        """Forget one thing, or everything, of a caller's own."""
-        known = [each for each in await self.of(caller) if id in {"", each.id}]
-        if id and not known:
+        """Delete one or all memories of a caller; return how many."""
+        stored = [memory for memory in await self.of(caller) if id in {"", memory.id}]
+        if id and not stored:
             raise UnknownItem(f"There is no memory {id[:100]!r}", id=id)
-        if known:
-            await self._items.write(COLLECTION, [Remove(each.id) for each in known])
-        return len(known)
+        if stored:
+            await self._items.write(COLLECTION, [Remove(memory.id) for memory in stored])
+        return len(stored)
 
     async def forget_users(self, caller: Caller) -> int:
-        """Forget everything of all users of a caller, and return how much it was. What is the caller's own stays."""
+        """Delete the memories of all users of a caller, but not its own; return how many."""
         if caller.is_anonymous or COLLECTION not in self._collections.schema:
             return 0
         total = await self._items.count(COLLECTION, _of_users(caller))
-        for start in range(0, total, MAX_LIMIT):  # bounded, also while others go on remembering
+        for start in range(0, total, MAX_LIMIT):  # bounded, even while more are being stored
             await self._remove_oldest(caller, min(total - start, MAX_LIMIT))
         return total
 
     async def _forget_oldest(self, caller: Caller) -> None:
-        """Keep the users of a caller within their bound: anything can be called a user."""
+        """Keep the users of a caller within their shared limit, since anything can be a user."""
         excess = await self._items.count(COLLECTION, _of_users(caller)) - MOST_OF_USERS
         if excess > 0:
             await self._remove_oldest(caller, min(excess, MAX_LIMIT))
@@ -90,9 +90,9 @@ class Memories:
         page = await self._items.find(Query(COLLECTION, where=where, order=(Order("at"),), fields=("id",), limit=count))
         await self._items.write(COLLECTION, [Remove(item.id) for item in page.items])
 
-    async def _declared(self) -> None:
-        known = self._collections.schema.get(COLLECTION)
-        if known is None or not known.fields.keys() >= set(_FIELDS):
+    async def _declare_collection(self) -> None:
+        collection = self._collections.schema.get(COLLECTION)
+        if collection is None or not collection.fields.keys() >= set(_FIELDS):
             fields = {name: Field(name, FieldType.STRING, declared=True) for name in _FIELDS}
             await self._collections.declare(Collection(COLLECTION, fields, private=True))
 

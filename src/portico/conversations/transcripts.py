@@ -1,4 +1,4 @@
-"""Conversations that are kept for their owners: only they list, read and delete them. Knows no protocol."""
+"""Transcripts: conversations stored for their owners, who alone list, read and delete them. Knows no protocol."""
 
 import contextlib
 import hashlib
@@ -20,48 +20,48 @@ from portico.store import CollectionStore, ItemStore
 from portico.store.records import Put, Remove
 
 COLLECTION = "_conversations"
-MOST = 200  # of one owner; the oldest go first
-MOST_BYTES = 20_000_000  # of one owner's; the oldest go first, but never the last one
-VISITOR = "visitor:"  # how owners begin who have made up their names
-MOST_OF_VISITORS = 1000  # of all visitors together, since everybody can be many of them
-MOST_OF_USERS = 10_000  # of all users of one caller together, since anything can be called a user
-SPARE = 100  # that are forgotten at once, at most
-TURNS = 50  # of one conversation; the oldest go first
-CHARACTERS = 4000  # of a question or an answer
-SOURCES = 50  # of an answer
-TITLE = 80  # characters
-REPEATED = timedelta(minutes=5)  # within which the same question again is the same turn, sent again
-ATTEMPTS = 20  # to write what others are writing too: each of them is in the way once
+MAX_CONVERSATIONS = 200  # of one owner; the oldest are deleted first
+MAX_BYTES = 20_000_000  # of one owner; the oldest are deleted first, but never the newest
+VISITOR = "visitor:"  # prefix of owners with self-chosen names
+MAX_OF_VISITORS = 1000  # of all visitors together, since one person can be many visitors
+MAX_OF_USERS = 10_000  # of all users of one caller together, since anything can be a user
+MAX_DELETED = 100  # at once
+MAX_TURNS = 50  # of one conversation; the oldest are deleted first
+MAX_CHARACTERS = 4000  # of a question or an answer
+MAX_SOURCES = 50  # of an answer
+MAX_TITLE = 80  # characters
+REPEAT_WINDOW = timedelta(minutes=5)  # within which a repeated question counts as the same turn
+ATTEMPTS = 20  # at a write that conflicts with others
 
 _TEXTS = ("owner", "kind", "session", "tail", "title", "created", "updated")
 _FIELDS = dict.fromkeys(_TEXTS, FieldType.STRING) | dict.fromkeys(("turns_told", "bytes"), FieldType.INTEGER)
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """A question and what was answered."""
+class TranscriptTurn:
+    """A question and its answer."""
 
     question: str
     answer: str = ""
-    at: str = ""  # empty of a turn that only the caller told of
+    at: str = ""  # empty for a turn known only from the client
     sources: tuple[str, ...] = ()
-    state: str = ""  # what a face needs to go on after this turn
+    state: str = ""  # what a protocol needs to continue after this turn
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class StoredConversation:
     id: str
     title: str
     created: str
     updated: str
-    turns: tuple[Turn, ...] = ()
-    session: str = ""  # the digest of what the caller knows it by
-    version: str = ""  # of what is stored; empty if nothing is
+    turns: tuple[TranscriptTurn, ...] = ()
+    session: str = ""  # digest of the client's id for it
+    version: str = ""  # in the store; empty if it is not stored
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """A conversation without what was said."""
+class ConversationSummary:
+    """A conversation without its turns."""
 
     id: str
     title: str
@@ -71,62 +71,79 @@ class Summary:
     bytes: int
 
 
-def before(known: Sequence[Turn], told: Sequence[Turn] | None, question: str, now: datetime) -> tuple[Turn, ...]:
-    """The turns that a question comes after: as told if anything was, else as known.
+def turns_before(
+    stored: Sequence[TranscriptTurn], client_turns: Sequence[TranscriptTurn] | None, question: str, now: datetime
+) -> tuple[TranscriptTurn, ...]:
+    """Return the turns before a question: those that the client sent, or else the stored ones.
 
     The last known one is not among them if this is the same question, sent again.
     """
-    if told is not None:
-        first = _first(known, told, question)
-        then = dict(enumerate(known, -first))
-        return (*known[: max(first, 0)], *(_better(each, then.get(at)) for at, each in enumerate(told)))
-    last = known[-1] if known else None
-    if last and last.question == _kept(question) and last.at and now - datetime.fromisoformat(last.at) < REPEATED:
-        return tuple(known[:-1])
-    return tuple(known)
+    if client_turns is not None:
+        first = _index_of_first(stored, client_turns, question)
+        stored_by_index = dict(enumerate(stored, -first))
+        return (
+            *stored[: max(first, 0)],
+            *(_prefer_stored(turn, stored_by_index.get(at)) for at, turn in enumerate(client_turns)),
+        )
+    last = stored[-1] if stored else None
+    if (
+        last
+        and last.question == _truncate(question)
+        and last.at
+        and now - datetime.fromisoformat(last.at) < REPEAT_WINDOW
+    ):
+        return tuple(stored[:-1])
+    return tuple(stored)
 
 
-def is_known(known: Sequence[Turn], told: Sequence[Turn] | None, question: str, turns: Sequence[Turn]) -> bool:
-    """Whether a question that comes after these turns was answered before."""
-    at = len(turns) + min(_first(known, told or (), question), 0)
-    return at < len(known) and known[at].question == _kept(question)
+def was_answered(
+    stored: Sequence[TranscriptTurn],
+    client_turns: Sequence[TranscriptTurn] | None,
+    question: str,
+    turns: Sequence[TranscriptTurn],
+) -> bool:
+    """Return whether a question after these turns was answered before."""
+    at = len(turns) + min(_index_of_first(stored, client_turns or (), question), 0)
+    return at < len(stored) and stored[at].question == _truncate(question)
 
 
-def _first(known: Sequence[Turn], told: Sequence[Turn], question: str) -> int:
-    """Which known turn the first told one is. Below 0, so many told ones came before all that are known.
+def _index_of_first(
+    stored_turns: Sequence[TranscriptTurn], client_turns: Sequence[TranscriptTurn], question: str
+) -> int:
+    """Return the index of the first sent turn among the stored ones; negative if it comes before all of them.
 
     Clients send the last turns alone, and of a long conversation only the last are kept. Whatever else differs is as
     the client tells it.
     """
-    asked, stored = [_kept(each.question) for each in told], [each.question for each in known]
-    if not asked or not stored or asked[0] == stored[0]:
+    questions, stored = [_truncate(turn.question) for turn in client_turns], [turn.question for turn in stored_turns]
+    if not questions or not stored or questions[0] == stored[0]:
         return 0
     for end in (len(stored), len(stored) - 1):
-        is_next = end == len(stored) or stored[end] == _kept(question)
-        if is_next and end > len(asked) and stored[end - len(asked) : end] == asked:
-            return end - len(asked)
-    return -asked.index(stored[0]) if len(stored) >= TURNS and stored[0] in asked else 0
+        is_next = end == len(stored) or stored[end] == _truncate(question)
+        if is_next and end > len(questions) and stored[end - len(questions) : end] == questions:
+            return end - len(questions)
+    return -questions.index(stored[0]) if len(stored) >= MAX_TURNS and stored[0] in questions else 0
 
 
-def _better(told: Turn, known: Turn | None) -> Turn:
-    """A turn as it is known, if it is the one that was told of."""
-    return known if known and known.question == _kept(told.question) else _bounded(told)
+def _prefer_stored(client_turn: TranscriptTurn, stored: TranscriptTurn | None) -> TranscriptTurn:
+    """Return the stored turn if it is the one that was sent, or else the sent one."""
+    return stored if stored and stored.question == _truncate(client_turn.question) else _truncate_turn(client_turn)
 
 
-def _kept(text: str) -> str:
-    return text.replace("\x00", "")[:CHARACTERS]
+def _truncate(text: str) -> str:
+    return text.replace("\x00", "")[:MAX_CHARACTERS]
 
 
-def tail_of(turns: Sequence[Turn]) -> str:
-    """A digest of the questions of a conversation that are kept, by which it is found again without a name."""
-    asked = msgspec.json.encode([_kept(each.question) for each in turns[-TURNS:]])
-    return hashlib.blake2b(asked, digest_size=12).hexdigest() if turns else ""
+def tail_of(turns: Sequence[TranscriptTurn]) -> str:
+    """Return a digest of a conversation's stored questions, by which it is found without an id."""
+    encoded = msgspec.json.encode([_truncate(turn.question) for turn in turns[-MAX_TURNS:]])
+    return hashlib.blake2b(encoded, digest_size=12).hexdigest() if turns else ""
 
 
-def begun(session: str, question: str, now: datetime, id: str = "") -> Conversation:
-    """A new conversation; one of this id, for those who begin the same at the same time."""
+def new_conversation(session: str, question: str, now: datetime, id: str = "") -> StoredConversation:
+    """Return a new conversation. A given id lets parallel requests start the same one."""
     at = now.isoformat(timespec="microseconds")
-    return Conversation(id or secrets.token_hex(12), " ".join(question.split())[:TITLE], at, at, (), session)
+    return StoredConversation(id or secrets.token_hex(12), " ".join(question.split())[:MAX_TITLE], at, at, (), session)
 
 
 class Transcripts:
@@ -134,131 +151,141 @@ class Transcripts:
         self._collections = collections
         self._items = items
 
-    async def of(self, owner: str) -> list[Summary]:
-        """The conversations of an owner, the newest first."""
+    async def list_for(self, owner: str) -> list[ConversationSummary]:
+        """Return the conversations of an owner, newest first."""
         if COLLECTION not in self._collections.schema:
             return []
-        await self._declared()
-        # Grouped by all that tells them apart, they are read from columns: no turn is loaded.
+        await self._declare_collection()
+        # Grouped by their distinguishing fields, they are read from columns, and no turns are loaded.
         sums = Aggregate((Aggregation("sum", "turns_told", "turns_told"), Aggregation("sum", "bytes", "bytes")))
         aggregate = replace(sums, group_by=("id", "title", "created", "updated"))
         where, order = Condition("owner", "eq", owner), (Order("updated", descending=True),)
         page = await self._items.find(Query(COLLECTION, where=where, order=order, aggregate=aggregate, limit=MAX_LIMIT))
-        return [_summary(row) for row in page.rows]
+        return [_to_summary(row) for row in page.rows]
 
-    async def get(self, owner: str, id: str) -> Conversation:
-        found = await self._item(id)
-        if found is None or found.data["owner"] != owner:
+    async def get(self, owner: str, id: str) -> StoredConversation:
+        item = await self._read_item(id)
+        if item is None or item.data["owner"] != owner:
             raise UnknownItem("You have no conversation of that id", id=id[:100])
-        return _conversation(found)
+        return _to_conversation(item)
 
-    async def known(self, owner: str, *, session: str = "", tail: str = "") -> Conversation | None:
-        """The newest conversation of a session, or of exactly these questions."""
-        wanted = Condition("session", "eq", session) if session else Condition("tail", "eq", tail)
-        found = await self._found(And((Condition("owner", "eq", owner), wanted)), 1) if session or tail else []
-        return found[0] if found else None
+    async def find(self, owner: str, *, session: str = "", tail: str = "") -> StoredConversation | None:
+        """Return the newest conversation of a session, or of exactly these questions."""
+        condition = Condition("session", "eq", session) if session else Condition("tail", "eq", tail)
+        conversations = (
+            await self._find(And((Condition("owner", "eq", owner), condition)), 1) if session or tail else []
+        )
+        return conversations[0] if conversations else None
 
     async def add(
-        self, owner: str, conversation: Conversation, told: Sequence[Turn] | None, turn: Turn
-    ) -> Conversation:
-        """Add a turn after what was told, or after what is stored. The same turn again replaces its first telling."""
-        await self._declared()
+        self,
+        owner: str,
+        conversation: StoredConversation,
+        client_turns: Sequence[TranscriptTurn] | None,
+        turn: TranscriptTurn,
+    ) -> StoredConversation:
+        """Add a turn after those that were sent, or after the stored ones. A repeated turn replaces the first."""
+        await self._declare_collection()
         for _ in range(ATTEMPTS - 1):
             with contextlib.suppress(AlreadyExists, VersionMismatch):
-                return await self._write(owner, conversation, told, turn)
-            conversation = await self.get(owner, conversation.id)  # what was deleted meanwhile stays so
-        return await self._write(owner, conversation, told, turn)
+                return await self._write(owner, conversation, client_turns, turn)
+            conversation = await self.get(owner, conversation.id)  # raises if it was deleted meanwhile
+        return await self._write(owner, conversation, client_turns, turn)
 
     async def _write(
-        self, owner: str, conversation: Conversation, told: Sequence[Turn] | None, turn: Turn
-    ) -> Conversation:
+        self,
+        owner: str,
+        conversation: StoredConversation,
+        client_turns: Sequence[TranscriptTurn] | None,
+        turn: TranscriptTurn,
+    ) -> StoredConversation:
         now = datetime.now(UTC)
-        turns = (*before(conversation.turns, told, turn.question, now), _bounded(turn))[-TURNS:]
-        grown = replace(conversation, turns=turns, updated=now.isoformat(timespec="microseconds"))
-        await self._items.write(COLLECTION, [Put(grown.id, _data(owner, grown), conversation.version)])
-        await self._forget_oldest(owner)
+        turns = (*turns_before(conversation.turns, client_turns, turn.question, now), _truncate_turn(turn))[-MAX_TURNS:]
+        extended = replace(conversation, turns=turns, updated=now.isoformat(timespec="microseconds"))
+        await self._items.write(COLLECTION, [Put(extended.id, _to_data(owner, extended), conversation.version)])
+        await self._trim_owner(owner)
         if not conversation.version:
-            await self._forget_oldest_of(_group(owner))
-        return grown
+            await self._trim_group(_group(owner))
+        return extended
 
     async def delete(self, owner: str, id: str) -> None:
         await self.get(owner, id)
         await self._items.write(COLLECTION, [Remove(id)])
 
-    async def _forget_oldest(self, owner: str) -> None:
-        kept = await self.of(owner)
-        sizes = accumulate(each.bytes for each in kept)
-        excess = [each.id for at, (each, size) in enumerate(zip(kept, sizes, strict=True)) if at and _is_much(at, size)]
+    async def _trim_owner(self, owner: str) -> None:
+        summaries = await self.list_for(owner)
+        sizes = accumulate(summary.bytes for summary in summaries)
+        excess = [
+            summary.id
+            for at, (summary, size) in enumerate(zip(summaries, sizes, strict=True))
+            if at and (at >= MAX_CONVERSATIONS or size > MAX_BYTES)
+        ]
         if excess:
             await self._items.write(COLLECTION, [Remove(id) for id in excess])
 
-    async def _forget_oldest_of(self, group: str) -> None:
-        """Keep owners that can be many within the bound that they share."""
+    async def _trim_group(self, group: str) -> None:
+        """Keep a group of owners within its shared limit."""
         if not group:
             return
-        theirs = Condition("kind", "eq", group)
-        most = MOST_OF_VISITORS if group == VISITOR else MOST_OF_USERS
-        excess = await self._items.count(COLLECTION, theirs) - most
+        where = Condition("kind", "eq", group)
+        most = MAX_OF_VISITORS if group == VISITOR else MAX_OF_USERS
+        excess = await self._items.count(COLLECTION, where) - most
         if excess > 0:
             oldest = Query(
-                COLLECTION, where=theirs, order=(Order("updated"),), fields=("id",), limit=min(excess, SPARE)
+                COLLECTION, where=where, order=(Order("updated"),), fields=("id",), limit=min(excess, MAX_DELETED)
             )
             page = await self._items.find(oldest)
-            await self._items.write(COLLECTION, [Remove(each.id) for each in page.items])
+            await self._items.write(COLLECTION, [Remove(item.id) for item in page.items])
 
-    async def _item(self, id: str) -> Item | None:
+    async def _read_item(self, id: str) -> Item | None:
         is_here = COLLECTION in self._collections.schema and not text_problem(id)
         return await self._items.get(COLLECTION, id) if is_here else None
 
-    async def _found(self, where: Condition | And, limit: int) -> list[Conversation]:
+    async def _find(self, where: Condition | And, limit: int) -> list[StoredConversation]:
         if COLLECTION not in self._collections.schema:
             return []
         order = (Order("updated", descending=True),)
         page = await self._items.find(Query(COLLECTION, where=where, order=order, limit=limit))
-        return [_conversation(item) for item in page.items]
+        return [_to_conversation(item) for item in page.items]
 
-    async def _declared(self) -> None:
-        known = self._collections.schema.get(COLLECTION)
-        if known is None or not known.fields.keys() >= _FIELDS.keys():
+    async def _declare_collection(self) -> None:
+        collection = self._collections.schema.get(COLLECTION)
+        if collection is None or not collection.fields.keys() >= _FIELDS.keys():
             fields = {name: Field(name, type, declared=True) for name, type in _FIELDS.items()}
             await self._collections.declare(Collection(COLLECTION, fields, private=True))
 
 
 def _group(owner: str) -> str:
-    """The owners that one can be many of: visitors, or the users of a caller. Empty for a caller itself."""
+    """Return the group of an owner that one person can be many of: visitors or a caller's users; otherwise empty."""
     return VISITOR if owner.startswith(VISITOR) else account_of(owner)
 
 
-def _is_much(at: int, size: int) -> bool:
-    return at >= MOST or size > MOST_BYTES
-
-
-def _bounded(turn: Turn) -> Turn:
+def _truncate_turn(turn: TranscriptTurn) -> TranscriptTurn:
     return replace(
         turn,
-        question=_kept(turn.question),
-        answer=_kept(turn.answer),
-        sources=turn.sources[:SOURCES],
+        question=_truncate(turn.question),
+        answer=_truncate(turn.answer),
+        sources=turn.sources[:MAX_SOURCES],
     )
 
 
-def _data(owner: str, conversation: Conversation) -> dict[str, object]:
-    told = msgspec.to_builtins(replace(conversation, version=""))
-    kept = {name: value for name, value in told.items() if name not in {"id", "version"}}
+def _to_data(owner: str, conversation: StoredConversation) -> dict[str, object]:
+    values = msgspec.to_builtins(replace(conversation, version=""))
+    fields = {name: value for name, value in values.items() if name not in {"id", "version"}}
     return {
-        **kept,
+        **fields,
         "owner": owner,
         "kind": _group(owner),
         "tail": tail_of(conversation.turns),
         "turns_told": len(conversation.turns),
-        "bytes": len(msgspec.json.encode(kept)),
+        "bytes": len(msgspec.json.encode(fields)),
     }
 
 
-def _summary(row: Mapping[str, Any]) -> Summary:
-    told = {name: row[name] for name in ("id", "title", "created", "updated")}
-    return Summary(**told, turns=int(row["turns_told"] or 0), bytes=int(row["bytes"] or 0))
+def _to_summary(row: Mapping[str, Any]) -> ConversationSummary:
+    values = {name: row[name] for name in ("id", "title", "created", "updated")}
+    return ConversationSummary(**values, turns=int(row["turns_told"] or 0), bytes=int(row["bytes"] or 0))
 
 
-def _conversation(item: Item) -> Conversation:
-    return msgspec.convert({**item.data, "id": item.id, "version": item.version}, Conversation)
+def _to_conversation(item: Item) -> StoredConversation:
+    return msgspec.convert({**item.data, "id": item.id, "version": item.version}, StoredConversation)

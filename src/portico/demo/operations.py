@@ -1,4 +1,4 @@
-"""What visitors of Merrow Bay can do: fill a cart, order, book a table, cancel, plan a day."""
+"""The operations of the sample site: carts, orders, table bookings and plans."""
 
 import asyncio
 import secrets
@@ -27,7 +27,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Cart(msgspec.Struct, frozen=True):
-    """A cart and what it comes to."""
+    """A cart with its total."""
 
     id: str
     lines: list[Line]
@@ -80,34 +80,34 @@ class MealPlan(msgspec.Struct, frozen=True):
 
 
 Quantity = Annotated[int, Meta(ge=1, le=99, description="How many")]
-CartId = Annotated[str, Meta(description="The cart; a new one is made when left out")]
+CartId = Annotated[str, Meta(description="The cart; a new one is created by default")]
 
 
 @operation(kind="execute", danger="reversible", transactional=True)
 async def add_to_cart(context: Context, product: str, quantity: Quantity = 1, cart: CartId = "") -> Cart:
-    """Put a product into a cart. Keep the cart's id: whoever has it can order."""
+    """Put a product into a cart. Keep the ID of the cart: anyone who has it can order."""
     item = await context.get("products", product)
     if item.data["stock"] < quantity:
         raise Conflict(f"Only {item.data['stock']} of {item.data['name']} are in stock", stock=item.data["stock"])
-    known = await context.get("carts", cart) if cart else None
-    lines = _with(_lines(known), product, item, quantity)
+    saved_cart = await context.get("carts", cart) if cart else None
+    lines = _with(_lines(saved_cart), product, item, quantity)
     data = {"lines": msgspec.to_builtins(lines)}
-    expected = known.version if known else ""
-    return _cart(await context.put("carts", cart or secrets.token_urlsafe(12), data, expect=expected))
+    expected = saved_cart.version if saved_cart else ""
+    return _to_cart(await context.put("carts", cart or secrets.token_urlsafe(12), data, expect=expected))
 
 
 @operation(kind="execute", danger="safe")
 async def view_cart(context: Context, cart: str) -> Cart:
-    """What is in a cart."""
-    return _cart(await context.get("carts", cart))
+    """Show what is in a cart."""
+    return _to_cart(await context.get("carts", cart))
 
 
 @operation(kind="execute", danger="reversible", transactional=True)
 async def remove_from_cart(context: Context, cart: str, product: str) -> Cart:
     """Take a product out of a cart."""
-    known = await context.get("carts", cart)
-    lines = [line for line in _lines(known) if line.product != product]
-    return _cart(await context.put("carts", cart, {"lines": msgspec.to_builtins(lines)}, expect=known.version))
+    saved_cart = await context.get("carts", cart)
+    lines = [line for line in _lines(saved_cart) if line.product != product]
+    return _to_cart(await context.put("carts", cart, {"lines": msgspec.to_builtins(lines)}, expect=saved_cart.version))
 
 
 @operation(kind="execute", danger="reversible", long=True, attempts=3, estimate=8.0)
@@ -115,8 +115,8 @@ async def place_order(context: Context, cart: str) -> Order:
     """Order what is in a cart. Takes a few seconds; the stock is taken and the cart emptied."""
     saved: Mapping[str, Any] = context.saved or {}
     order = str(saved.get("order") or secrets.token_urlsafe(12))
-    known = _lines(await context.get("carts", cart))
-    lines = [msgspec.convert(line, Line) for line in saved.get("lines", msgspec.to_builtins(known))]
+    cart_lines = _lines(await context.get("carts", cart))
+    lines = [msgspec.convert(line, Line) for line in saved.get("lines", msgspec.to_builtins(cart_lines))]
     if not lines:
         raise InvalidParams("The cart is empty", param="cart")
     if not saved:
@@ -131,12 +131,12 @@ async def place_order(context: Context, cart: str) -> Order:
 
 
 async def _take_all(context: Context, order: str, lines: Sequence[Line]) -> None:
-    """Take every line from the stock, or none, and save that, so that work taken up again takes nothing twice."""
+    """Take every line from the stock, or none, and save that, so that a resumed task takes nothing twice."""
     for line in lines:
         try:
             await _take_stock(context, line)
         except Conflict as error:
-            # As a wrong order, not as a conflict: trying again would not help.
+            # An invalid parameter, not a conflict: a retry would not help.
             raise InvalidParams(error.message, param="cart") from error
     await context.progress(0.2, PACKING[0], save={"order": order, "lines": msgspec.to_builtins(lines)})
 
@@ -144,13 +144,13 @@ async def _take_all(context: Context, order: str, lines: Sequence[Line]) -> None
 @operation(kind="execute", danger="reversible", idempotent=True)
 async def cancel_order(context: Context, order: str) -> Order:
     """Cancel an order and put its goods back into stock."""
-    known = await context.get("orders", order)
-    lines = _lines(known)
-    if known.data["status"] != "cancelled":
-        await context.merge("orders", order, {"status": "cancelled"}, expect=known.version)
+    item = await context.get("orders", order)
+    lines = _lines(item)
+    if item.data["status"] != "cancelled":
+        await context.merge("orders", order, {"status": "cancelled"}, expect=item.version)
         for line in lines:
             await _take_stock(context, line, back=True)
-    return Order(order, "cancelled", lines, known.data["total"], _currency(lines))
+    return Order(order, "cancelled", lines, item.data["total"], _currency(lines))
 
 
 @operation(kind="execute", danger="reversible", transactional=True)
@@ -167,15 +167,15 @@ async def book_table(
     when = _moment(time)
     data = {"restaurant": restaurant, "time": when.isoformat(), "people": people, "status": "confirmed"}
     booked = await context.put("bookings", secrets.token_urlsafe(12), data, expect="")
-    return _booking(booked, place.data["name"])
+    return _to_booking(booked, place.data["name"])
 
 
 @operation(kind="execute", danger="reversible", idempotent=True)
 async def cancel_booking(context: Context, booking: str) -> Booking:
     """Give a reserved table back."""
-    known = await context.merge("bookings", booking, {"status": "cancelled"})
-    place = await context.get("restaurants", known.data["restaurant"])
-    return _booking(known, place.data["name"])
+    item = await context.merge("bookings", booking, {"status": "cancelled"})
+    place = await context.get("restaurants", item.data["restaurant"])
+    return _to_booking(item, place.data["name"])
 
 
 @operation(kind="execute", danger="safe", long=True, attempts=5, estimate=20.0, timeout=60.0)
@@ -185,9 +185,9 @@ async def plan_day(
     interests: Annotated[list[str], Meta(max_length=5, description="What you like, in words")],
     pace: Annotated[float, Meta(ge=0, le=60, description="Seconds to think about each stop")] = 3.0,
 ) -> Plan:
-    """Plan a day in the town around your interests. Takes its time, and goes on where it was after a restart."""
+    """Plan a day in the town around your interests. Continues after a restart."""
     day = _day(date)
-    stops: list[Stop] = [msgspec.convert(each, Stop) for each in cast("list[Any]", context.saved or [])]
+    stops: list[Stop] = [msgspec.convert(raw, Stop) for raw in cast("list[Any]", context.saved or [])]
     slots = _slots(interests)
     for number, (hour, collection, wish) in enumerate(slots):
         if number < len(stops):
@@ -208,7 +208,7 @@ async def plan_meals(
     wish: Annotated[str, Meta(max_length=200, description="What the meals should be like, in words")] = "dinner",
     pace: Annotated[float, Meta(ge=0, le=60, description="Seconds to think about each meal")] = 4.0,
 ) -> MealPlan:
-    """Create a weekly meal plan with a shopping list. Goes on where it was after a restart."""
+    """Create a weekly meal plan with a shopping list. Continues after a restart."""
     chosen: list[str] = [str(id) for id in cast("list[Any]", context.saved or [])]
     page = await context.find(Query("recipes", text=wish, limit=5 * days))
     fresh = iter([item for item in page.items if item.id not in chosen])
@@ -220,16 +220,13 @@ async def plan_meals(
             break
         chosen.append(item.id)
         await context.progress(len(chosen) / days, f"Day {len(chosen)}: {_name(item)}", save=chosen)
-    return _meal_plan([await context.get("recipes", id) for id in chosen])
-
-
-def _meal_plan(recipes: Sequence[Item]) -> MealPlan:
+    recipes = [await context.get("recipes", id) for id in chosen]
     meals = [Meal(number, _name(item), item.id) for number, item in enumerate(recipes, 1)]
     return MealPlan(meals, shopping_list(line for item in recipes for line in _ingredients(item)))
 
 
 def _ingredients(recipe: Item) -> list[str]:
-    """The lines of a recipe's ingredients: several, one, or none."""
+    """Return the lines of a recipe's ingredients: several, one, or none."""
     lines = recipe.data.get("recipeIngredient")
     several = cast("list[Any]", lines) if isinstance(lines, list) else [lines]
     return [line for line in several if isinstance(line, str)]
@@ -240,7 +237,7 @@ def _name(item: Item) -> str:
 
 
 def _slots(interests: Sequence[str]) -> list[tuple[str, str, str]]:
-    """Hours of the day, where to look, and for what."""
+    """Return the hours of the day, each with a collection and the words to search for."""
     wishes = list(interests) or ["harbour"]
     return [
         ("09:30", "restaurants", f"breakfast {wishes[0]}"),
@@ -262,7 +259,7 @@ async def _best_stop(
     page = await context.find(Query(collection, text=wish, where=where, limit=10))
     fresh = [item for item in page.items if item.id not in {stop.id for stop in chosen}]
     if not fresh:
-        return Stop(hour, "Free time", "", f"Nothing in {collection} fits {wish!r} on this day.")
+        return Stop(hour, "Free time", "", f"Nothing in {collection} matches {wish!r} on this day.")
     best = fresh[0]
     return Stop(hour, _name(best), best.id, str(best.data.get("description", ""))[:160])
 
@@ -283,39 +280,39 @@ def _total(lines: Sequence[Line]) -> float:
 
 
 def _currency(lines: Sequence[Line]) -> str:
-    """The currency of all that is bought; empty if there are several, or nothing was bought."""
-    said = {line.currency for line in lines}
-    return said.pop() if len(said) == 1 else ""
+    """Return the currency of all lines; empty if there are several, or no lines."""
+    currencies = {line.currency for line in lines}
+    return currencies.pop() if len(currencies) == 1 else ""
 
 
-def _cart(item: Item) -> Cart:
+def _to_cart(item: Item) -> Cart:
     lines = _lines(item)
     return Cart(item.id, lines, _total(lines), _currency(lines))
 
 
-def _booking(item: Item, name: str) -> Booking:
+def _to_booking(item: Item, name: str) -> Booking:
     data = item.data
     return Booking(item.id, data["restaurant"], name, data["time"], data["people"], data["status"])
 
 
 async def _take_stock(context: Context, line: Line, *, back: bool = False) -> None:
-    """Change a product's stock; the version makes sure that two buyers do not take the same last piece."""
+    """Change a product's stock; the version prevents two buyers from taking the same last piece."""
     try:
         item = await context.get("products", line.product)
     except UnknownItem:
         return  # no longer sold: nothing to count
     left = item.data["stock"] + (line.quantity if back else -line.quantity)
     if left < 0:
-        raise Conflict(f"{line.name} has sold out meanwhile", product=line.product)
+        raise Conflict(f"{line.name} has sold out in the meantime", product=line.product)
     await context.merge("products", line.product, {"stock": left}, expect=item.version)
 
 
 def _moment(text: str) -> datetime:
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidParams(f"{text!r} is not a time", param="time", hint="Write 2026-12-05T19:00.") from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _day(text: str) -> date:

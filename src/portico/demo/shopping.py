@@ -1,4 +1,4 @@
-"""The ingredients of several recipes as one list to buy from: what is the same is put together."""
+"""Combines the ingredients of several recipes into one shopping list."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -19,55 +19,55 @@ _LINE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Ingredient:
-    """One line of a recipe. The amount is 0 where it gives none."""
+    """One line of a recipe. The amount is 0 if the line has none."""
 
     line: str
     amount: Fraction = Fraction(0)
     unit: str = ""
-    name: str = ""  # without what is done to it: "leeks" of "2 leeks, sliced"
+    name: str = ""  # without the preparation: "leeks" in "2 leeks, sliced"
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What lines that can be put together have in common."""
+        """Return a key that lines of the same ingredient and unit share."""
         stem = stemmer("en")
         return (self.unit, *map(stem, words(self.name))) if self.amount else (self.line.casefold(),)
 
 
 def shopping_list(lines: Iterable[str]) -> list[str]:
-    """Each ingredient once, in the order they are first needed, with all that is needed of it."""
-    found: dict[tuple[str, ...], list[Ingredient]] = {}
-    for each in map(_read, lines):
-        found.setdefault(each.key, []).append(each)
-    return [_together(same) for same in found.values()]
+    """Return each ingredient once, in order of first use, with its total amount."""
+    groups: dict[tuple[str, ...], list[Ingredient]] = {}
+    for ingredient in map(_read, lines):
+        groups.setdefault(ingredient.key, []).append(ingredient)
+    return [_combine(same) for same in groups.values()]
 
 
 def _read(line: str) -> Ingredient:
-    found = _LINE.fullmatch(line.strip())
-    if found is None:
+    match = _LINE.fullmatch(line.strip())
+    if match is None:
         return Ingredient(line)
-    unit, size = _MEASURES.get(found["unit"] or "", (found["unit"] or "", 1))
-    amount = Fraction(found["amount"].replace(",", "."))
-    return Ingredient(line, amount * size, unit, found["name"].partition(",")[0].strip())
+    unit, size = _MEASURES.get(match["unit"] or "", (match["unit"] or "", 1))
+    amount = Fraction(match["amount"].replace(",", "."))
+    return Ingredient(line, amount * size, unit, match["name"].partition(",")[0].strip())
 
 
-def _together(same: Sequence[Ingredient]) -> str:
+def _combine(same: Sequence[Ingredient]) -> str:
     if len(same) == 1 or not same[0].amount:
         return same[0].line
-    total = sum((each.amount for each in same), Fraction(0))
+    total = sum((item.amount for item in same), Fraction(0))
     if unit := same[0].unit:
-        return f"{_measured(total, unit)} {same[0].name}"
-    # The name as it is said of several, if a line says it.
-    several = next((each.name for each in same if each.amount > 1), "")
+        return f"{_format_measure(total, unit)} {same[0].name}"
+    # The plural name, if a line has it.
+    several = next((item.name for item in same if item.amount > 1), "")
     times = "" if several or total <= 1 else "× "
-    return f"{_written(total)} {times}{several or same[0].name}"
+    return f"{_format_amount(total)} {times}{several or same[0].name}"
 
 
-def _measured(total: Fraction, unit: str) -> str:
+def _format_measure(total: Fraction, unit: str) -> str:
     is_large = unit in _LARGER and total >= 1000
-    return f"{_written(total / 1000)} {_LARGER[unit]}" if is_large else f"{_written(total)} {unit}"
+    return f"{_format_amount(total / 1000)} {_LARGER[unit]}" if is_large else f"{_format_amount(total)} {unit}"
 
 
-def _written(amount: Fraction) -> str:
-    """A number as recipes write it: 3, 1/2, 1.5."""
+def _format_amount(amount: Fraction) -> str:
+    """Format a number as recipes do: 3, 1/2, 1.5."""
     is_part = amount < 1 and amount.denominator <= 4
     return str(amount) if is_part or amount.denominator == 1 else f"{float(amount):.10g}"

@@ -1,4 +1,4 @@
-"""The messages API of Anthropic. A reply of some shape is asked for as the input of a tool, which nobody runs."""
+"""The messages API of Anthropic. Structured output is requested as the input of a tool, which is never run."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
@@ -8,20 +8,19 @@ import msgspec
 from msgspec import Meta
 
 from portico.errors import Unavailable
-from portico.models.address import Secret, service_key, service_url
 from portico.models.language import LanguageModel, Prompt
-from portico.models.options import read_options
 from portico.models.service import (
     BROKEN,
     Clock,
-    Heard,
     ModelOptions,
+    ReplyEvent,
     ServiceModel,
     Structured,
     decode,
     instructions,
     sendable,
 )
+from portico.models.urls import Secret, parse_options, service_key, service_url
 
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 
@@ -30,22 +29,22 @@ TOOL = "reply"
 
 
 class MessagesOptions(ModelOptions, frozen=True, forbid_unknown_fields=True):
-    """Of `anthropic:`. The API has a way to ask for a schema, and none for just any object."""
+    """Options of `anthropic:`. The API supports structured output by a schema, but not any JSON object."""
 
     temperature: Annotated[float, Meta(ge=0, le=1)] | None = 0.0
     structured: Literal["schema", "none"] = "schema"
 
 
 @dataclass(frozen=True, slots=True)
-class Messages:
+class MessagesDialect:
     model: str
     temperature: float | None
 
-    def request(self, prompt: Prompt, structured: Structured) -> bytes:
+    def build_request(self, prompt: Prompt, structured: Structured) -> bytes:
         body: dict[str, Any] = {
             "model": self.model,
             "messages": [{"role": "user", "content": sendable(prompt.user)}],
-            "max_tokens": prompt.most,
+            "max_tokens": prompt.max_tokens,
             "stream": True,
         }
         if system := instructions(prompt, structured):
@@ -54,36 +53,36 @@ class Messages:
             body["temperature"] = self.temperature
         return msgspec.json.encode(body | _tools(prompt, structured))
 
-    def event(self, data: bytes) -> Heard:
-        match decode(data, _Typed).type:
+    def parse_event(self, data: bytes) -> ReplyEvent:
+        match decode(data, _TypedEvent).type:
             case "message_start":
-                return Heard(prompt_tokens=decode(data, _Start).message.usage.input_tokens)
+                return ReplyEvent(prompt_tokens=decode(data, _MessageStart).message.usage.input_tokens)
             case "content_block_delta":
                 delta = decode(data, _BlockDelta).delta
-                return Heard(delta.text + delta.partial_json)
+                return ReplyEvent(delta.text + delta.partial_json)
             case "message_delta":
-                return Heard(completion_tokens=decode(data, _MessageDelta).usage.output_tokens)
+                return ReplyEvent(completion_tokens=decode(data, _MessageDelta).usage.output_tokens)
             case "message_stop":
-                return Heard(finished=True, last=True)
+                return ReplyEvent(is_complete=True, is_last=True)
             case "error":
                 raise Unavailable(BROKEN)
-            case _:  # the API asks its clients to pass over events they do not know
-                return Heard()
+            case _:  # the API tells clients to ignore unknown events
+                return ReplyEvent()
 
-    def whole(self, data: bytes) -> Heard:
-        if decode(data, _Typed).type == "error":
+    def parse_reply(self, data: bytes) -> ReplyEvent:
+        if decode(data, _TypedEvent).type == "error":
             raise Unavailable(BROKEN)
         message = decode(data, _Message)
         text = "".join(_text(block) for block in message.content)
-        return Heard(text, message.usage.input_tokens, message.usage.output_tokens, finished=True, last=True)
+        return ReplyEvent(text, message.usage.input_tokens, message.usage.output_tokens, is_complete=True, is_last=True)
 
 
 def open_model(url: SplitResult, secret: Secret, clock: Clock) -> LanguageModel:
-    options = read_options(url, MessagesOptions)
+    options = parse_options(url, MessagesOptions)
     endpoint, model = service_url(url, "messages")
     key = {"X-Api-Key": service_key(options.key_env, secret, "language model")} if options.key_env else {}
     headers = {"Anthropic-Version": VERSION, **key}
-    return ServiceModel(model, Messages(model, options.temperature), endpoint, headers, options, clock)
+    return ServiceModel(model, MessagesDialect(model, options.temperature), endpoint, headers, options, clock)
 
 
 def _tools(prompt: Prompt, structured: Structured) -> dict[str, Any]:
@@ -95,25 +94,25 @@ def _tools(prompt: Prompt, structured: Structured) -> dict[str, Any]:
     }
 
 
-class _Typed(msgspec.Struct, frozen=True):
+class _TypedEvent(msgspec.Struct, frozen=True):
     type: str
 
 
-class _Usage(msgspec.Struct, frozen=True):
+class _MessageUsage(msgspec.Struct, frozen=True):
     input_tokens: Count | None = None
     output_tokens: Count | None = None
 
 
-class _Started(msgspec.Struct, frozen=True):
-    usage: _Usage = _Usage()
+class _StartedMessage(msgspec.Struct, frozen=True):
+    usage: _MessageUsage = _MessageUsage()
 
 
-class _Start(msgspec.Struct, frozen=True):
-    message: _Started
+class _MessageStart(msgspec.Struct, frozen=True):
+    message: _StartedMessage
 
 
 class _Delta(msgspec.Struct, frozen=True):
-    """Of text, of a tool's input, or of thinking, which has neither field."""
+    """A piece of text, of a tool's input, or of thinking, which has neither field."""
 
     text: str = ""
     partial_json: str = ""
@@ -124,7 +123,7 @@ class _BlockDelta(msgspec.Struct, frozen=True):
 
 
 class _MessageDelta(msgspec.Struct, frozen=True):
-    usage: _Usage = _Usage()
+    usage: _MessageUsage = _MessageUsage()
 
 
 class _Block(msgspec.Struct, frozen=True):
@@ -135,7 +134,7 @@ class _Block(msgspec.Struct, frozen=True):
 
 class _Message(msgspec.Struct, frozen=True):
     content: list[_Block]
-    usage: _Usage = _Usage()
+    usage: _MessageUsage = _MessageUsage()
 
 
 def _text(block: _Block) -> str:

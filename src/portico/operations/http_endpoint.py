@@ -1,4 +1,4 @@
-"""Operations that are HTTP endpoints elsewhere: described in the site file, or read from an OpenAPI document."""
+"""Operations that call HTTP endpoints: described in the site file, or loaded from an OpenAPI document."""
 
 import asyncio
 import re
@@ -17,24 +17,24 @@ from portico.operations import Context, check_operation_name, default_danger
 from portico.sources.fetch import Fetcher, may_have_arrived
 from portico.store import Store
 
-MAX_ANSWER = 4 << 20
+MAX_RESPONSE = 4 << 20
 THREADS = 16
-REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})  # methods that are idempotent (RFC 9110, 9.2.2)
-TIMEOUT = 30.0  # seconds, for what an OpenAPI document describes
+REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})  # idempotent methods (RFC 9110, 9.2.2)
+TIMEOUT = 30.0  # seconds, for operations of OpenAPI documents
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _JSON = "application/json"
 _FORM = "application/x-www-form-urlencoded"
 
 
-class WayOut:
-    """Sends requests on threads of its own: endpoints that do not answer hold up only each other."""
+class EndpointClient:
+    """Sends requests on its own threads, so that slow endpoints delay only each other."""
 
     def __init__(self, allow_hosts: Sequence[str]) -> None:
         self._allow_hosts = tuple(allow_hosts)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="endpoint")
 
-    def runner(self, endpoint: "Endpoint", seconds: float) -> Callable[[Context, Mapping[str, Any]], Any]:
-        fetcher = Fetcher(allow_hosts=self._allow_hosts, max_bytes=MAX_ANSWER, timeout=seconds, deadline=seconds)
+    def runner(self, endpoint: "HttpEndpoint", seconds: float) -> Callable[[Context, Mapping[str, Any]], Any]:
+        fetcher = Fetcher(allow_hosts=self._allow_hosts, max_bytes=MAX_RESPONSE, timeout=seconds, deadline=seconds)
 
         async def run(_: Context, params: Mapping[str, Any]) -> Any:
             loop = asyncio.get_running_loop()
@@ -44,32 +44,32 @@ class WayOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
-    """How parameters become a request."""
+class HttpEndpoint:
+    """Turns parameters into a request."""
 
     name: str
     method: str
     url: str
-    places: Mapping[str, str]  # parameter -> path, query, header, body
+    locations: Mapping[str, str]  # parameter -> path, query, header, body
     headers: Mapping[str, str]
-    whole_body: bool  # the parameter named body is the body
+    whole_body: bool  # the parameter `body` is the whole body
     content_type: str
     is_repeatable: bool  # a request without a readable response may be sent again
 
     def request(self, params: Mapping[str, Any]) -> tuple[str, bytes, dict[str, str]]:
-        """URL, body and headers of one call."""
+        """Return the URL, body and headers of a call."""
         url, headers = self.url, dict(self.headers)
         query: dict[str, str | list[str]] = {}
         body: dict[str, Any] = {}
         for name, value in params.items():
-            match self.places.get(name, "body"):
+            match self.locations.get(name, "body"):
                 case "path":
-                    url = url.replace(f"{{{name}}}", _path_part(self.name, name, _text(value)))
+                    url = url.replace(f"{{{name}}}", _path_part(self.name, name, _render_text(value)))
                 case "query":
-                    several = cast("list[Any]", value) if isinstance(value, list) else None
-                    query[name] = _text(value) if several is None else [_text(each) for each in several]
+                    items = cast("list[Any]", value) if isinstance(value, list) else None
+                    query[name] = _render_text(value) if items is None else [_render_text(item) for item in items]
                 case "header":
-                    headers[name] = _text(value).replace("\r", " ").replace("\n", " ")
+                    headers[name] = _render_text(value).replace("\r", " ").replace("\n", " ")
                 case _:
                     body[name] = value
         if query:
@@ -81,56 +81,56 @@ class Endpoint:
             return b""
         headers["Content-Type"] = self.content_type
         if self.content_type == _FORM:
-            return urlencode({name: _text(value) for name, value in body.items()}).encode()
+            return urlencode({name: _render_text(value) for name, value in body.items()}).encode()
         return msgspec.json.encode(body["body"] if self.whole_body else body)
 
 
-async def operations_elsewhere(config: Config, store: Store, secret: Callable[[str], str]) -> list[Operation]:
-    """Those of the site file, and those that were loaded from OpenAPI documents."""
-    out = WayOut(config.allow_hosts)
-    described = [described_operation(each, out, secret) for each in config.operation]
+async def load_endpoint_operations(config: Config, store: Store, secret: Callable[[str], str]) -> list[Operation]:
+    """Return the operations of the site file and those loaded from OpenAPI documents."""
+    client = EndpointClient(config.allow_hosts)
+    configured = [from_settings(settings, client, secret) for settings in config.operation]
     if OPERATIONS not in store.collections.schema:
-        return described
-    loaded = [_stored(item.data, out) async for items in store.items.scan(OPERATIONS) for item in items]
-    return [*described, *loaded]
+        return configured
+    loaded = [_from_item_data(item.data, client) async for items in store.items.scan(OPERATIONS) for item in items]
+    return [*configured, *loaded]
 
 
-def described_operation(said: OperationSettings, out: WayOut, secret: Callable[[str], str]) -> Operation:
-    """An [[operation]] of the site file. `${NAME}` in a header is a secret from the environment."""
-    check_operation_name(said.name)
-    kind = Kind(said.kind)
-    headers = {name: _VARIABLE.sub(lambda found: secret(found[1]), value) for name, value in said.headers.items()}
-    endpoint = Endpoint(
-        said.name,
-        said.method,
-        said.url,
-        {name: "path" if f"{{{name}}}" in said.url else each.location for name, each in said.params.items()},
+def from_settings(settings: OperationSettings, client: EndpointClient, secret: Callable[[str], str]) -> Operation:
+    """Return an [[operation]] of the site file. `${NAME}` in a header is a secret from the environment."""
+    check_operation_name(settings.name)
+    kind = Kind(settings.kind)
+    headers = {name: _VARIABLE.sub(lambda match: secret(match[1]), value) for name, value in settings.headers.items()}
+    endpoint = HttpEndpoint(
+        settings.name,
+        settings.method,
+        settings.url,
+        {name: "path" if f"{{{name}}}" in settings.url else param.location for name, param in settings.params.items()},
         headers,
         False,
         _JSON,
-        _is_repeatable(kind, said.method),
+        _is_repeatable(kind, settings.method),
     )
     properties = {
-        name: {"type": each.type, **({"description": each.description} if each.description else {})}
-        for name, each in said.params.items()
+        name: {"type": param.type, **({"description": param.description} if param.description else {})}
+        for name, param in settings.params.items()
     }
     schema = {
         "type": "object",
         "properties": properties,
-        "required": [name for name, each in said.params.items() if each.required],
+        "required": [name for name, param in settings.params.items() if param.required],
         "additionalProperties": False,
     }
-    danger = Danger[said.danger.upper()] if said.danger else default_danger(kind, said.name)
+    danger = Danger[settings.danger.upper()] if settings.danger else default_danger(kind, settings.name)
     return Operation(
-        said.name,
+        settings.name,
         kind,
-        said.description,
+        settings.description,
         JsonSchema(schema),
         Any,
-        out.runner(endpoint, said.timeout),
+        client.runner(endpoint, settings.timeout),
         danger,
-        timeout=said.timeout,
-        long=said.long,
+        timeout=settings.timeout,
+        long=settings.long,
     )
 
 
@@ -138,13 +138,13 @@ def _is_repeatable(kind: Kind, method: str) -> bool:
     return kind is Kind.READ or method in REPEATABLE
 
 
-def _stored(data: Mapping[str, Any], out: WayOut) -> Operation:
+def _from_item_data(data: Mapping[str, Any], client: EndpointClient) -> Operation:
     kind = Kind(data["kind"])
-    endpoint = Endpoint(
+    endpoint = HttpEndpoint(
         data["name"],
         data["method"],
         data["url"],
-        {each["name"]: each["in"] for each in data["parameters"]},
+        {param["name"]: param["in"] for param in data["parameters"]},
         {},
         data.get("body") == "whole",
         data.get("content_type") or _JSON,
@@ -157,23 +157,23 @@ def _stored(data: Mapping[str, Any], out: WayOut) -> Operation:
         data["description"],
         JsonSchema(data["params_schema"]),
         JsonSchema(result) if result else Any,
-        out.runner(endpoint, TIMEOUT),
+        client.runner(endpoint, TIMEOUT),
         default_danger(kind, data["name"]),
         idempotent=data["method"] in REPEATABLE,
     )
 
 
-def _send(endpoint: Endpoint, params: Mapping[str, Any], fetcher: Fetcher) -> Any:
+def _send(endpoint: HttpEndpoint, params: Mapping[str, Any], fetcher: Fetcher) -> Any:
     url, body, headers = endpoint.request(params)
     is_answered = False
     try:
-        with fetcher.send(endpoint.method, url, body=body, headers=headers, max_bytes=MAX_ANSWER) as answer:
+        with fetcher.send(endpoint.method, url, body=body, headers=headers, max_bytes=MAX_RESPONSE) as answer:
             is_answered = True
             _check_status(endpoint, answer.status)
             raw = answer.read()
     except SourceError as error:
         if not endpoint.is_repeatable and (is_answered or may_have_arrived(error)):
-            raise _unknown(endpoint, "sent no complete response") from error
+            raise _unknown_outcome(endpoint, "sent no complete response") from error
         raise Unavailable(f"{endpoint.name}: {error.message}", hint=error.hint, operation=endpoint.name) from error
     if not raw:
         return None
@@ -184,21 +184,21 @@ def _send(endpoint: Endpoint, params: Mapping[str, Any], fetcher: Fetcher) -> An
     except msgspec.DecodeError as error:
         problem = "answered with broken JSON"
         if not endpoint.is_repeatable:
-            raise _unknown(endpoint, problem) from error
+            raise _unknown_outcome(endpoint, problem) from error
         raise OperationFailed(f"{endpoint.name}: the endpoint {problem}", operation=endpoint.name) from error
 
 
-def _check_status(endpoint: Endpoint, status: int) -> None:
-    """Raise an error for a failed request. With 4xx it was refused; with 5xx it may have been carried out."""
+def _check_status(endpoint: HttpEndpoint, status: int) -> None:
+    """Raise for an error status. After 4xx the request was refused; after 5xx it may have been carried out."""
     if status < 400:
         return
     problem = f"answered {status}"
     if status >= 500 and not endpoint.is_repeatable:
-        raise _unknown(endpoint, problem, status=status)
+        raise _unknown_outcome(endpoint, problem, status=status)
     raise OperationFailed(f"{endpoint.name}: the endpoint {problem}", operation=endpoint.name, status=status)
 
 
-def _unknown(endpoint: Endpoint, problem: str, **details: Any) -> OutcomeUnknown:
+def _unknown_outcome(endpoint: HttpEndpoint, problem: str, **details: Any) -> OutcomeUnknown:
     return OutcomeUnknown(
         f"{endpoint.name}: the endpoint {problem}",
         operation=endpoint.name,
@@ -209,13 +209,13 @@ def _unknown(endpoint: Endpoint, problem: str, **details: Any) -> OutcomeUnknown
 
 
 def _path_part(operation: str, name: str, text: str) -> str:
-    # Dots alone are steps in a path, however they are quoted.
+    # Segments of only dots are path steps, however they are quoted.
     if text in {"", ".", ".."}:
         raise InvalidParams(f"{operation}: {name}: {text!r} cannot stand in a path", operation=operation, param=name)
     return quote(text, safe="")
 
 
-def _text(value: Any) -> str:
+def _render_text(value: Any) -> str:
     match value:
         case str():
             return value

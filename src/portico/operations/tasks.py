@@ -1,4 +1,4 @@
-"""Long work that outlives requests and processes. Keeps it in the store; runs what the gate has admitted."""
+"""Tasks: long operations that outlive requests and processes. Stored in the store; only admitted calls are run."""
 
 import asyncio
 import contextlib
@@ -37,83 +37,83 @@ from portico.safety.gate import Gate, Permit
 from portico.store import Store
 from portico.store.health import StoreFault
 from portico.store.records import CommitResult, Reservation, Settlement, Write
-from portico.telemetry import Broke, Incident, Observe, TaskMoved
+from portico.telemetry import Incident, Recorder, TaskStateChanged, UnexpectedError
 
 LEASE_SECONDS = 15.0
 RENEW_SECONDS = 3.0  # how often a lease is renewed
 PATIENCE_SECONDS = 2 * RENEW_SECONDS
-POLL_SECONDS = 0.5  # how often tasks are looked at when there is no news
-PACE_SECONDS = 0.02  # between two looks, however much news there is
+POLL_SECONDS = 0.5  # between polls of the store without notifications
+PACE_SECONDS = 0.02  # at least between two polls, however many notifications there are
 CANCEL_SECONDS = 3.0
-CLOSE_SECONDS = 5.0  # for storing how things stand when a process closes
-PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0)  # while the store is away; the last one again and again
+CLOSE_SECONDS = 5.0  # for storing the state of tasks when a process closes
+PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0)  # between retries while the store is unavailable; the last one repeats
 TIMEOUT_FACTOR = 120  # a task may take this many times as long as a call
-MAX_REQUEST = 255  # characters of what a caller calls a request
+MAX_REQUEST = 255  # characters of a caller's request id
 MAX_CALLBACK = 2048
-TOLD = 1000  # tasks of which it is known that their end was told
+MAX_NOTIFIED = 1000  # tasks whose listeners are known to have been notified
 
 
 Writes: TypeAlias = Sequence[tuple[str, Write]]
 
 
 @dataclass(slots=True)
-class Handle:
-    """What a running operation tells of itself."""
+class TaskHandle:
+    """How a running operation reports progress and saves its state."""
 
     report: Callable[[float, str], Awaitable[None]]
-    # Commits writes together with what is saved; None if the task is no longer this process's.
+    # Commits writes together with the saved state; None if the task no longer belongs to this process.
     save: Callable[[float, str | None, Any, Writes], Coroutine[Any, Any, CommitResult | None]]
     saved: Any = None
 
 
 @dataclass(frozen=True, slots=True)
-class Completed:
-    """An operation that has ended: the writes to commit, and its result as plain JSON, once they are made."""
+class OperationResult:
+    """The outcome of an operation: the writes to commit, and its result as plain JSON from the committed items."""
 
     writes: Writes
     result: Callable[[Sequence[Item]], Any]
 
 
 T = TypeVar("T")
-Runner: TypeAlias = Callable[[Permit, Handle], Awaitable[Completed]]
+Runner: TypeAlias = Callable[[Permit, TaskHandle], Awaitable[OperationResult]]
 Change: TypeAlias = Callable[[Task], Task]
 Listener: TypeAlias = Callable[[Task], None]  # raises nothing
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class TaskRun:
     """A task that this process has claimed."""
 
     task: Task
     owner: str
     renewed: float
-    work: asyncio.Task[Change | Completed] = field(init=False)  # the operation; gives what becomes of the task
-    worker: asyncio.Task[None] = field(init=False)  # waits for it and stores that
-    begun: bool = False
-    attempts: int = 1  # that the operation may take
-    stopped: bool = False
-    saved: Any = None  # what the operation noted last
-    decided: datetime | None = None  # when the store was told what becomes of it
-    stored: Task | None = None  # what it was told
+    work: asyncio.Task[Change | OperationResult] = field(init=False)  # runs the operation; returns its outcome
+    worker: asyncio.Task[None] = field(init=False)  # waits for the work and stores its outcome
+    has_begun: bool = False
+    attempts: int = 1  # that the operation is allowed
+    is_stopped: bool = False
+    saved: Any = None  # the state that the operation saved last
+    decided: datetime | None = None  # when the outcome was sent to the store
+    stored: Task | None = None  # the task as it was sent
 
     def is_of(self, task: Task) -> bool:
-        """Whether this is still the run of a task, and not one before another process took it over."""
+        """Return whether this is the current run of a task, not one from before a takeover by another process."""
         return task.state == TaskState.RUNNING and task.attempts == self.task.attempts
 
-    def kept(self, task: Task) -> Any:
+    def saved_value(self, task: Task) -> Any:
         return task.saved if self.saved is None else self.saved
 
     def stop(self) -> None:
-        """Cancel the operation, once: what it does on the way out is not interrupted again."""
-        if not self.stopped:
-            self.stopped = True
+        """Cancel the operation once, so that its cleanup is not interrupted."""
+        if not self.is_stopped:
+            self.is_stopped = True
             self.work.cancel()
 
 
-class Tasks:
-    """Starts, shows, cancels and runs tasks. A task of a process that died is taken over when its lease runs out.
+class TaskManager:
+    """Starts, lists, cancels and runs tasks. A task of a dead process is taken over when its lease expires.
 
-    A store that is away for a while stops nothing: what runs goes on, and its end is stored when the store is back.
+    While the store is unavailable, tasks keep running, and their outcomes are stored when it is back.
     """
 
     def __init__(
@@ -122,36 +122,36 @@ class Tasks:
         gate: Gate,
         run: Runner,
         limits: Limits,
-        observe: Observe,
+        record: Recorder,
         acknowledge: Callable[[CommitResult], None],
     ) -> None:
         self._store = store
         self._gate = gate
         self._run = run
         self._limits = limits
-        self._observe = observe
+        self._record = record
         self._acknowledge = acknowledge
-        self._incident = Incident("tasks", observe)
+        self._incident = Incident("tasks", record)
         self._owner = secrets.token_hex(8)
-        self._in_doubt = False  # a claim may have been kept without an answer
-        self._patient_until = 0.0  # until then nothing is taken over
-        self._running: dict[str, Run] = {}
-        self._own: list[str] = []  # tasks started here and not yet taken
+        self._in_doubt = False  # a claim may have succeeded without a response
+        self._patient_until = 0.0  # until then no task is taken over
+        self._running: dict[str, TaskRun] = {}
+        self._own_ids: list[str] = []  # tasks started here and not yet claimed
         self._takes_all = True
         self._closing = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
         self._listeners: list[Listener] = []
-        self._told: deque[str] = deque(maxlen=TOLD)
+        self._notified: deque[str] = deque(maxlen=MAX_NOTIFIED)
 
     def on_end(self, listener: Listener) -> None:
-        """Have somebody told of every task that ends in this process, once its end is stored."""
+        """Call a listener for every task that ends in this process, once its end is stored."""
         self._listeners.append(listener)
 
     async def start(self, permit: Permit, call: Call, operation: Operation, key: Reservation | None = None) -> Task:
-        """Put work into the store. Once this returns it will be done, or said why not. A key stands for it."""
+        """Store a task. Once this returns, the task will be run, or its failure stored. A key identifies it."""
         _check(call)
         now = datetime.now(UTC)
-        # Whoever names its requests is a caller of NWP, and there tasks are named by UUIDs (7.2).
+        # Callers that name their requests expect task ids that are UUIDs.
         id = str(uuid4()) if call.request else secrets.token_urlsafe(24)
         limit = self._limits.tasks_per_caller
         task = Task(id, call, permit.caller, TaskState.PENDING, now, now, estimate=operation.estimate)
@@ -161,12 +161,12 @@ class Tasks:
                 limit=limit,
                 hint="Wait for one to finish, or cancel one.",
             )
-        self._own.append(id)
-        self._observe(TaskMoved(shown_id(id), call.operation, task.state))
+        self._own_ids.append(id)
+        self._record(TaskStateChanged(short_id(id), call.operation, task.state))
         return task
 
     async def recent(self, limit: int) -> list[Task]:
-        """The newest tasks of all callers, for whoever runs the site."""
+        """Return the newest tasks of all callers, for the operator."""
         return await self._store.tasks.list_recent(limit)
 
     async def get(self, id: str, caller: Caller) -> Task:
@@ -179,17 +179,22 @@ class Tasks:
         task = await self.get(id, caller)
         if task.state.is_final:
             raise TaskFinished(f"The task is already {task.state}", task=id, state=task.state)
-        asked = datetime.now(UTC)
-        ended = await self._store.tasks.cancel(id)
-        if ended and ended.state == TaskState.CANCELLED and not ended.cancelling and ended.updated >= asked:
-            self._tell(ended)  # it was pending: nobody else sees it end
+        requested_at = datetime.now(UTC)
+        cancelled = await self._store.tasks.cancel(id)
+        if (
+            cancelled
+            and cancelled.state == TaskState.CANCELLED
+            and not cancelled.cancelling
+            and cancelled.updated >= requested_at
+        ):
+            self._notify(cancelled)  # it was pending, so no process sees it end
         if id in self._running:
             self._running[id].stop()
-        # The coroutine may be here or in another process; either way it ends soon.
-        return await self.wait(id, caller, CANCEL_SECONDS) if ended else task
+        # The operation may be running here or in another process; either way it ends soon.
+        return await self.wait(id, caller, CANCEL_SECONDS) if cancelled else task
 
     async def cancel_all(self, caller: Caller) -> None:
-        """Stop whatever a caller has under way, without waiting for it."""
+        """Cancel every unfinished task of a caller, without waiting for them to end."""
         for task in await self._store.tasks.list_by_caller(caller.id, self._limits.tasks_per_caller, unfinished=True):
             if _owns(caller, task):
                 await self._store.tasks.cancel(task.id)
@@ -197,67 +202,67 @@ class Tasks:
                     self._running[task.id].stop()
 
     async def retry(self, id: str, caller: Caller) -> Task:
-        """Have a task that failed tried again, if repeating it is harmless."""
+        """Retry a failed task if its operation may be repeated."""
         task = await self.get(id, caller)
         if task.state != TaskState.FAILED:
             raise TaskFinished(
-                f"Only a failed task can be tried again; this one is {task.state}", task=id, state=task.state
+                f"Only a failed task can be retried; this one is {task.state}", task=id, state=task.state
             )
-        # What was confirmed was confirmed once: whoever wants it again has to ask again.
+        # An approval counts once: the retry needs another one.
         call = replace(task.call, confirmation="", step="")
         permit = await self._gate.resume(replace(task, call=call))
         if permit.operation is None or not is_retried(permit.operation):
-            raise Unsupported(f"{call.operation} is not tried again", task=id, operation=call.operation)
-        taken = (await self._gate.clear(permit)).taken
-        again = await self._store.tasks.retry(id, replace(call, step=taken.name if taken else ""))
+            raise Unsupported(f"{call.operation} cannot be retried", task=id, operation=call.operation)
+        used_step = (await self._gate.clear(permit)).used_step
+        again = await self._store.tasks.retry(id, replace(call, step=used_step.name if used_step else ""))
         if again is None:
-            raise TaskFinished("Somebody has it tried again already", task=id, state=task.state)
-        if id in self._told:
-            self._told.remove(id)
-        self._own.append(id)
+            raise TaskFinished("The task is already being retried", task=id, state=task.state)
+        if id in self._notified:
+            self._notified.remove(id)
+        self._own_ids.append(id)
         return again
 
     async def wait(self, id: str, caller: Caller, timeout: float) -> Task:
-        """The task once it has ended, or as it is after the timeout."""
+        """Return the task once it has ended, or as it is after the timeout."""
         deadline = _clock() + timeout
-        heard = await self._store.tasks.wait(-1, 0)
+        version = await self._store.tasks.wait(-1, 0)
         while True:
             task = await self.get(id, caller)
             left = deadline - _clock()
             if task.state.is_final or left <= 0:
                 return task
             await asyncio.sleep(min(left, PACE_SECONDS))
-            heard = await self._store.tasks.wait(heard, min(left, POLL_SECONDS))
+            version = await self._store.tasks.wait(version, min(left, POLL_SECONDS))
 
     # Running
 
     def open(self, *, only_own: bool = False) -> None:
-        """Begin to take tasks from the store: all there are, or only those that were started here."""
+        """Start to claim tasks from the store: all of them, or only those started by this process."""
         self._takes_all = not only_own
-        self._loops = [asyncio.create_task(self._work()), asyncio.create_task(self._keep())]
+        self._loops = [asyncio.create_task(self._work()), asyncio.create_task(self._renew_leases())]
 
     async def close(self) -> None:
-        """Stop. What was running goes back, to be taken up by another process or the next start."""
+        """Stop. Running tasks are returned to the store, to be resumed by another process or after a restart."""
         self._closing.set()
-        await _ended(self._loops[:1])  # first of all, nothing more is taken
+        await _wait_cancelled(self._loops[:1])  # first, so that no more tasks are claimed
         runs = list(self._running.values())
         for run in runs:
             run.stop()
         if runs:
             await asyncio.wait([run.work for run in runs])
             await asyncio.wait([run.worker for run in runs], timeout=CLOSE_SECONDS)
-        await _ended([*(run.worker for run in runs), *self._loops])
+        await _wait_cancelled([*(run.worker for run in runs), *self._loops])
 
     async def _work(self) -> None:
-        """Take what there is to do, as much at once as may run."""
-        heard = failures = 0
+        """Claim and run tasks, as many at once as the limits allow."""
+        version = failures = 0
         while True:
-            await self._room()
+            await self._wait_for_room()
             try:
-                task = await self._taken()
+                task = await self._claim_task()
                 failures = 0
                 self._incident.resolve()
-            except Exception as error:  # noqa: BLE001 - whatever it was, tasks are to be taken again afterwards
+            except Exception as error:  # noqa: BLE001 - whatever it was, tasks must be claimed again afterwards
                 self._in_doubt = True
                 self._patient_until = _clock() + PATIENCE_SECONDS
                 self._report_failure(error)
@@ -267,31 +272,31 @@ class Tasks:
             if task:
                 self._begin(task)
             else:
-                heard = await self._news(heard)
+                version = await self._wait_for_news(version)
 
     def _report_failure(self, error: Exception) -> None:
         if not isinstance(error, StoreFault):  # which the store records
             self._incident.report(str(error) if isinstance(error, SiteError) else repr(error), error)
 
-    async def _room(self) -> None:
+    async def _wait_for_room(self) -> None:
         while len(self._running) >= self._limits.concurrent_tasks:
             workers = [run.worker for run in self._running.values()]
             await asyncio.wait(workers, return_when=asyncio.FIRST_COMPLETED)
         if self._in_doubt and not self._running:
-            # A task may be ours without our knowing. Under another name this process can take it over, as others can.
+            # A lost response may have left a task to this process. Under a new name it can take that over.
             self._owner = secrets.token_hex(8)
             self._in_doubt = False
 
-    async def _news(self, heard: int) -> int:
-        """Wait for news of tasks, but not for long."""
+    async def _wait_for_news(self, version: int) -> int:
+        """Wait for a change of tasks, at most for the poll interval."""
         try:
-            return await self._store.tasks.wait(heard, POLL_SECONDS)
-        except SiteError:  # whoever looks next says so
+            return await self._store.tasks.wait(version, POLL_SECONDS)
+        except SiteError:  # the next claim reports it
             await asyncio.sleep(POLL_SECONDS)
-            return heard
+            return version
 
-    async def _taken(self) -> Task | None:
-        """Claim a task; if this process is told to stop meanwhile, what it claimed goes back."""
+    async def _claim_task(self) -> Task | None:
+        """Claim a task. If this is cancelled meanwhile, the claimed task is returned to the store."""
         claiming = asyncio.ensure_future(self._claim())
         try:
             return await asyncio.shield(claiming)
@@ -299,74 +304,74 @@ class Tasks:
             with contextlib.suppress(SiteError):  # its lease runs out
                 task = await claiming
                 if task:
-                    await self._store.tasks.update(_pending(_untried(task)), self._owner)
+                    await self._store.tasks.update(_to_pending(_without_attempt(task)), self._owner)
             raise
 
     async def _claim(self) -> Task | None:
         if self._takes_all:
-            self._own.clear()
-            # Leases also run out while the store is away: then those who live are given time to renew theirs.
+            self._own_ids.clear()
+            # Leases also expire while the store is unavailable: give live processes time to renew theirs.
             takeover = _clock() >= self._patient_until
             return await self._store.tasks.claim(self._owner, LEASE_SECONDS, takeover=takeover)
-        while self._own:
-            task = await self._store.tasks.claim(self._owner, LEASE_SECONDS, self._own[0])
-            self._own.pop(0)
+        while self._own_ids:
+            task = await self._store.tasks.claim(self._owner, LEASE_SECONDS, self._own_ids[0])
+            self._own_ids.pop(0)
             if task:
                 return task
         return None
 
     def _begin(self, task: Task) -> None:
         before = self._running.get(task.id)
-        run = Run(task, self._owner, _clock())
+        run = TaskRun(task, self._owner, _clock())
         run.work = asyncio.create_task(self._attempt(run, before))
         run.worker = asyncio.create_task(self._perform(run))
         self._running[task.id] = run
 
-    async def _perform(self, run: Run) -> None:
-        """See one claimed task to its end, whatever that is, and store it."""
+    async def _perform(self, run: TaskRun) -> None:
+        """Wait for the outcome of a claimed task and store it."""
         try:
             await asyncio.wait([run.work])
             stopped = run.work.cancelled()
-            ending = partial(_stopped, begun=run.begun) if stopped else run.work.result()
+            ending = partial(_to_stopped, has_begun=run.has_begun) if stopped else run.work.result()
             try:
                 await self._settle(run, ending)
             except SiteError as error:  # of its writes
                 await self._settle(run, _after_failure(run, error))
-        except Exception as error:  # noqa: BLE001 - whatever it was, the task must not stay as if it were running
+        except Exception as error:  # noqa: BLE001 - whatever it was, the task must not look as if it were running
             operation = run.task.call.operation
-            self._observe(Broke(operation, repr(error), error))
-            await self._settle(run, partial(_failed, error=OperationFailed(f"{operation} failed")))
+            self._record(UnexpectedError(operation, repr(error), error))
+            await self._settle(run, partial(_to_failed, error=OperationFailed(f"{operation} failed")))
         finally:
             if self._running.get(run.task.id) is run:
                 del self._running[run.task.id]
 
-    async def _attempt(self, run: Run, before: Run | None) -> Change | Completed:
-        if before:  # taken over by another process and come back, while it is still ending here
+    async def _attempt(self, run: TaskRun, before: TaskRun | None) -> Change | OperationResult:
+        if before:  # it came back from another process while its earlier run is still ending here
             await asyncio.wait([before.worker])
         task = run.task
         try:
             permit = await self._insist(partial(self._gate.resume, task))
         except Unavailable:
-            return partial(_stopped, begun=False)
+            return partial(_to_stopped, has_begun=False)
         except SiteError as error:
-            return partial(_failed, error=error)
+            return partial(_to_failed, error=error)
         operation = permit.operation
         if operation is None or task.attempts > operation.attempts:
-            return partial(_failed, error=Interrupted("The server stopped while this task was running"))
+            return partial(_to_failed, error=Interrupted("The server stopped while this task was running"))
         if task.cancelling:
-            return _cancelled
-        run.begun, run.attempts = True, operation.attempts
-        handle = Handle(partial(self._report, run), partial(self._save, run), task.saved)
+            return _to_cancelled
+        run.has_begun, run.attempts = True, operation.attempts
+        handle = TaskHandle(partial(self._report, run), partial(self._save, run), task.saved)
         try:
             async with asyncio.timeout(task.call.timeout or operation.timeout * TIMEOUT_FACTOR):
                 return await self._run(permit, handle)
         except SiteError as error:
             return _after_failure(run, error)
         except TimeoutError:
-            return partial(_failed, error=TimedOut("The task took too long"))
+            return partial(_to_failed, error=TimedOut("The task took too long"))
 
     async def _insist(self, act: Callable[[], Awaitable[T]]) -> T:
-        """Do it as soon as the store answers; when this process closes, now or never."""
+        """Retry until the store answers; try only once more when this process closes."""
         failures = 0
         while True:
             last = self._closing.is_set()
@@ -382,28 +387,32 @@ class Tasks:
                     await self._closing.wait()
             failures += 1
 
-    async def _settle(self, run: Run, ending: Change | Completed) -> None:
-        """Store what became of a task. If that cannot be done, its lease runs out and another process tries again."""
+    async def _settle(self, run: TaskRun, ending: Change | OperationResult) -> None:
+        """Store the outcome of a task. If that fails, its lease expires and another process tries again."""
         run.decided = None
-        if isinstance(ending, Completed):
-            commit = partial(self._commit, run, ending.writes, partial(_completed, ending=ending))
+        if isinstance(ending, OperationResult):
+            completed = partial(replace, state=TaskState.COMPLETED, progress=1.0, saved=None)
+            render = ending.result
+            commit = partial(
+                self._commit, run, ending.writes, lambda task, items: completed(task, result=render(items))
+            )
         else:
             commit = partial(self._commit, run, (), lambda task, _: ending(task))
         with contextlib.suppress(Unavailable, OutcomeUnknown):
             if await self._insist(commit) and run.stored:
-                self._ended(run.stored)
+                self._finish(run.stored)
 
     async def _commit(
-        self, run: Run, writes: Writes, change: Callable[[Task, Sequence[Item]], Task]
+        self, run: TaskRun, writes: Writes, change: Callable[[Task, Sequence[Item]], Task]
     ) -> CommitResult | None:
-        """Store what becomes of a task together with writes; None if the task is no longer this process's."""
+        """Store a task's outcome together with writes; None if the task no longer belongs to this process."""
         current = await self._store.tasks.get(run.task.id)
-        if current and current.updated == run.decided:  # it was stored, but the answer got lost
+        if current and current.updated == run.decided:  # it was stored, but the response was lost
             run.stored = current
             return CommitResult([], [])
         if current is None or not run.is_of(current):
             return None
-        before, now = replace(current, saved=run.kept(current)), datetime.now(UTC)
+        before, now = replace(current, saved=run.saved_value(current)), datetime.now(UTC)
         run.decided = now
 
         def settle(items: Sequence[Item]) -> Settlement:
@@ -415,7 +424,7 @@ class Tasks:
         except TimedOut as error:
             if not writes:
                 raise
-            # It would take as long the next time.
+            # Another attempt would take as long.
             raise OperationFailed(
                 f"{len(writes)} writes are too many for one transaction",
                 hint="Save more often: `await context.progress(share, save=…)`.",
@@ -424,37 +433,39 @@ class Tasks:
             self._acknowledge(committed)
         return committed
 
-    def _ended(self, task: Task) -> None:
+    def _finish(self, task: Task) -> None:
         if task.state.is_final:
-            self._observe(TaskMoved(shown_id(task.id), task.call.operation, task.state))
-            self._tell(task)
+            self._record(TaskStateChanged(short_id(task.id), task.call.operation, task.state))
+            self._notify(task)
 
-    def _tell(self, ended: Task) -> None:
-        """Tell of an end, once: of what two callers cancel both see the end."""
-        if ended.id in self._told:
+    def _notify(self, task: Task) -> None:
+        """Notify the listeners of a task's end, once even if two callers cancelled it."""
+        if task.id in self._notified:
             return
-        self._told.append(ended.id)
+        self._notified.append(task.id)
         for listener in self._listeners:
-            listener(ended)
+            listener(task)
 
-    async def _report(self, run: Run, progress: float, message: str) -> None:
-        with contextlib.suppress(Unavailable):  # a store that is away misses a report
+    async def _report(self, run: TaskRun, progress: float, message: str) -> None:
+        with contextlib.suppress(Unavailable):  # a report is lost while the store is unavailable
             current = await self._store.tasks.get(run.task.id)
             if current is None:
                 return
-            moved = replace(_moved(current, progress, message), saved=run.kept(current), updated=datetime.now(UTC))
+            moved = replace(
+                _to_state(current, progress, message), saved=run.saved_value(current), updated=datetime.now(UTC)
+            )
             await self._store.tasks.update(moved, run.owner)
 
     async def _save(
-        self, run: Run, progress: float, message: str | None, saved: Any, writes: Writes
+        self, run: TaskRun, progress: float, message: str | None, saved: Any, writes: Writes
     ) -> CommitResult | None:
-        """Store how far a task is, what it is to go on from, and its writes, or none of them."""
+        """Store a task's progress, saved state and writes together, or none of them."""
         run.decided = None
         if not writes:
-            run.saved = saved  # if the store is away, it is stored with the next report, or at the end
+            run.saved = saved  # if the store is unavailable, it is stored with the next report or at the end
 
         def change(task: Task, _: Sequence[Item]) -> Task:
-            moved = _moved(task, progress, message)
+            moved = _to_state(task, progress, message)
             return moved if saved is None else replace(moved, saved=saved)
 
         try:
@@ -465,15 +476,15 @@ class Tasks:
             run.saved = saved
         return committed
 
-    async def _keep(self) -> None:
-        """Keep the leases of what runs here, and stop what someone cancelled or another process took over."""
-        heard = 0
+    async def _renew_leases(self) -> None:
+        """Renew the leases of running tasks, and stop those that were cancelled or taken over."""
+        version = 0
         while True:
-            heard = await self._news(heard)
+            version = await self._wait_for_news(version)
             await asyncio.gather(*(self._look_after(run) for run in self._running.values()))
             await asyncio.sleep(PACE_SECONDS)
 
-    async def _look_after(self, run: Run) -> None:
+    async def _look_after(self, run: TaskRun) -> None:
         now = _clock()
         try:
             if now - run.renewed < RENEW_SECONDS:
@@ -481,7 +492,7 @@ class Tasks:
             else:
                 held = await self._store.tasks.renew(run.owner, run.task.id, LEASE_SECONDS)
                 run.renewed = now
-        except Exception as error:  # noqa: BLE001 - the work goes on meanwhile, and so do the leases of others
+        except Exception as error:  # noqa: BLE001 - the tasks keep running, and other leases are still renewed
             self._report_failure(error)
             return
         if held is None or held.cancelling or not run.is_of(held):
@@ -489,7 +500,7 @@ class Tasks:
 
 
 def _check(call: Call) -> None:
-    """Refuse what no task can have; whether its callback may be called is known by those who call it."""
+    """Check the priority, request id and callback length of a call. The sender checks the callback itself."""
     if call.priority not in get_args(Priority):
         raise InvalidParams(
             f"{str(call.priority)[:100]!r} is not a priority",
@@ -497,20 +508,20 @@ def _check(call: Call) -> None:
         )
     for what, text, limit in (("request", call.request, MAX_REQUEST), ("callback", call.callback, MAX_CALLBACK)):
         if len(text) > limit or text_problem(text):
-            raise InvalidParams(f"The {what} of a task may have up to {limit} ordinary characters", limit=limit)
+            raise InvalidParams(f"The {what} of a task may have up to {limit} printable characters", limit=limit)
 
 
 def error_of(task: Task) -> SiteError:
-    """What a task failed with, as it was raised."""
+    """Return the error that a task failed with."""
     if task.state == TaskState.CANCELLED:
-        return TaskCancelled("This was cancelled", task=task.id)
-    told = task.error or {}
-    kind = getattr(errors, str(told.get("error")), OperationFailed)
-    return kind(str(told.get("message", "")), hint=told.get("hint"), **told.get("details", {}))
+        return TaskCancelled("The task was cancelled", task=task.id)
+    error = task.error or {}
+    kind = getattr(errors, str(error.get("error")), OperationFailed)
+    return kind(str(error.get("message", "")), hint=error.get("hint"), **error.get("details", {}))
 
 
-def shown_id(id: str) -> str:
-    """A task for a log: whoever holds the id of an anonymous one could end it."""
+def short_id(id: str) -> str:
+    """Return a digest of a task id for logs: whoever knows the id of an anonymous caller's task could cancel it."""
     return hashlib.sha256(id.encode()).hexdigest()[:12]
 
 
@@ -522,8 +533,8 @@ def _pause(failures: int) -> float:
     return PAUSES[min(failures, len(PAUSES) - 1)]
 
 
-async def _ended(workers: list[asyncio.Task[None]]) -> None:
-    """Cancel them and see them end; one that does not for a while is left."""
+async def _wait_cancelled(workers: list[asyncio.Task[None]]) -> None:
+    """Cancel tasks and wait a while for them to end."""
     for worker in workers:
         worker.cancel()
     if workers:
@@ -531,55 +542,51 @@ async def _ended(workers: list[asyncio.Task[None]]) -> None:
 
 
 def _owns(caller: Caller, task: Task) -> bool:
-    # Anonymous callers share an id: what tells them apart is that a task's id cannot be guessed.
-    # Whoever names no user looks on behalf of the caller itself, whose tasks all of them are.
+    # Anonymous callers share an id; task ids keep them apart because they cannot be guessed.
+    # A caller that names no user sees the tasks of all its users.
     return caller.id == task.caller.id and caller.user in {"", task.caller.user}
 
 
-# What becomes of a task
+# Outcomes of a task
 
 
-def _moved(task: Task, progress: float, message: str | None) -> Task:
+def _to_state(task: Task, progress: float, message: str | None) -> Task:
     share = max(task.progress, min(max(progress, 0.0), 1.0))
     return replace(task, progress=share, message=task.message if message is None else message)
 
 
-def _completed(task: Task, items: Sequence[Item], *, ending: Completed) -> Task:
-    return replace(task, state=TaskState.COMPLETED, progress=1.0, result=ending.result(items), saved=None)
-
-
-def _after_failure(run: Run, error: SiteError) -> Change:
-    """Try again, if the operation may be tried again and that can help."""
+def _after_failure(run: TaskRun, error: SiteError) -> Change:
+    """Retry a failed task if its operation allows it and a retry can help; otherwise it has failed."""
     if run.task.attempts < run.attempts and not isinstance(error, TimedOut | BadRequest | Denied):
-        return partial(_pending, message=f"Trying again: {error.message}")
-    return partial(_failed, error=error)
+        return partial(_to_pending, message=f"Trying again: {error.message}")
+    return partial(_to_failed, error=error)
 
 
-def _failed(task: Task, *, error: SiteError) -> Task:
-    shown = {"error": type(error).__name__, "message": error.message, "hint": error.hint, "details": error.details}
-    return replace(task, state=TaskState.FAILED, error=shown, saved=None)
+def _to_failed(task: Task, *, error: SiteError) -> Task:
+    values = {"error": type(error).__name__, "message": error.message, "hint": error.hint, "details": error.details}
+    return replace(task, state=TaskState.FAILED, error=values, saved=None)
 
 
-def _cancelled(task: Task) -> Task:
+def _to_cancelled(task: Task) -> Task:
     return replace(task, state=TaskState.CANCELLED, message="Cancelled", saved=None)
 
 
-def _pending(task: Task, *, message: str = "") -> Task:
+def _to_pending(task: Task, *, message: str = "") -> Task:
     return replace(task, state=TaskState.PENDING, message=message or task.message)
 
 
-def _untried(task: Task) -> Task:
-    """What was taken but not begun has not been tried."""
+def _without_attempt(task: Task) -> Task:
+    """Take back the attempt of a task that was claimed but not started."""
     return replace(task, attempts=task.attempts - 1)
 
 
-def _stopped(task: Task, *, begun: bool) -> Task:
-    """It goes back, unless someone wanted it to stop."""
+def _to_stopped(task: Task, *, has_begun: bool) -> Task:
+    """Return a stopped task to the store, unless it was cancelled."""
     if task.cancelling:
-        return _cancelled(task)
-    return _pending(task if begun else _untried(task))
+        return _to_cancelled(task)
+    return _to_pending(task if has_begun else _without_attempt(task))
 
 
 def is_retried(operation: Operation) -> bool:
-    """Whether a failed task of this operation can be tried again: it says that repeating is harmless."""
+    """Return whether a failed task of this operation may be retried: only if the operation says it is repeatable."""
     return operation.idempotent or operation.attempts > 1

@@ -1,4 +1,4 @@
-"""The writes of one operation, held back until they are committed together. Commits nothing itself."""
+"""UnitOfWork: the writes of one operation, collected until they are committed together. Commits nothing itself."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from portico.catalog import ID, Collection
 from portico.errors import OutcomeUnknown, UnknownCollection, Unsupported
 from portico.items import Item, parts_of
-from portico.query import MAX_LIMIT, Page, Query, checked, count_within, item_bytes, json_size, matcher, project
-from portico.search.pages import in_order
+from portico.query import MAX_LIMIT, Page, Query, count_within, item_bytes, json_size, matcher, project, validate_query
+from portico.search.pages import sort_items
 from portico.store import CollectionStore, ItemStore
 from portico.store.planning import check_ids, plan_writes
 from portico.store.records import Write
@@ -16,7 +16,7 @@ from portico.store.tables import StoredRow, encode_text
 
 
 class UnitOfWork:
-    """Collects writes and shows the items as they will be. A write is checked now, and again when it is committed."""
+    """Collects writes, and reads items as they will be. Writes are checked when added and again when committed."""
 
     def __init__(self, collections: CollectionStore, items: ItemStore) -> None:
         self._collections = collections
@@ -25,17 +25,17 @@ class UnitOfWork:
         self._before: dict[tuple[str, str], Item | None] = {}
         self._after: dict[tuple[str, str], Item | None] = {}
         self._ends: dict[str, Item] = {}  # the last item of a page, by the cursor of the next one
-        self.fault: OutcomeUnknown | None = None  # of a commit: its writes may have been made
+        self.fault: OutcomeUnknown | None = None  # of a commit whose writes may have been made
 
     @property
     def writes(self) -> Sequence[tuple[str, Write]]:
-        """The writes to commit. Raises the fault of an earlier commit, so that none of them is made twice."""
+        """The writes to commit. Raises the fault of an earlier commit, so that no write is made twice."""
         if self.fault:
             raise self.fault
         return tuple(self._writes)
 
     def clear(self) -> None:
-        """Forget all writes: they are committed, or dropped."""
+        """Drop all writes, after they were committed or refused."""
         self._writes.clear()
         self._before.clear()
         self._after.clear()
@@ -45,7 +45,7 @@ class UnitOfWork:
         return self._after[key] if key in self._after else await self._items.get(collection, id)
 
     async def write(self, collection: str, write: Write) -> Item:
-        """Add a write; return the item as it leaves it, or as it was before its removal."""
+        """Add a write; return the resulting item, or the removed one."""
         if self.fault:
             raise self.fault
         check_ids([write])
@@ -63,11 +63,11 @@ class UnitOfWork:
         return any(name == collection for name, _ in self._after)
 
     async def find(self, query: Query) -> Page:
-        """A page of a query without text, with the items as this unit leaves them."""
+        """Return a page of a query without text, with this unit's writes applied."""
         shape = self._shape(query.collection)
-        query = checked(query, shape)
+        query = validate_query(query, shape)
         is_plain = not (query.text or query.near or query.aggregate)
-        if not is_plain or not all(_has_position(shape, key.field) for key in query.order):
+        if not is_plain or not all(key.field == ID or shape.field(key.field).is_typed for key in query.order):
             raise Unsupported(
                 f"A query of {query.collection} by text, by vector, in groups or in the order of an untyped field does"
                 " not see what this call has written and not yet committed",
@@ -77,22 +77,22 @@ class UnitOfWork:
         before, after = self._of(self._before, query.collection), self._of(self._after, query.collection)
         page = await self._items.find(replace(query, limit=min(query.limit + len(after), MAX_LIMIT)))
         stored = {item.id: item for item in page.items}
-        if query.fields:  # the fields to sort by may not be among them
+        if query.fields:  # the sort fields may be missing from them
             stored = await self._items.get_many(query.collection, list(stored))
         is_match = matcher(query.where, shape)
         own = [item for item in after.values() if item and is_match(item)]
         others = [item for id, item in stored.items() if id not in after]
-        ends = in_order(stored.values(), query.order, shape)[:: max(len(stored) - 1, 1)]
-        items = in_order([*others, *self._in_range(own, query, page, ends, shape)], query.order, shape)
-        shown = items[: min(query.limit, count_within(_sizes(items, query, shape), query.max_bytes))]
+        ends = sort_items(stored.values(), query.order, shape)[:: max(len(stored) - 1, 1)]
+        items = sort_items([*others, *self._in_range(own, query, page, ends, shape)], query.order, shape)
+        page_items = items[: min(query.limit, count_within(_sizes(items, query, shape), query.max_bytes))]
         cursor = page.cursor
-        if shown and (page.cursor or len(items) > len(shown)):
-            cursor = self._items.cursor(query, shown[-1])
-            self._ends[cursor] = shown[-1]
+        if page_items and (page.cursor or len(items) > len(page_items)):
+            cursor = self._items.cursor(query, page_items[-1])
+            self._ends[cursor] = page_items[-1]
         total = page.total
         if total is not None:
             total += len(own) - sum(is_match(item) for item in before.values() if item)
-        return Page(tuple(project(item, query.fields, shape) for item in shown), total=total, cursor=cursor)
+        return Page(tuple(project(item, query.fields, shape) for item in page_items), total=total, cursor=cursor)
 
     def _of(self, items: Mapping[tuple[str, str], Item | None], collection: str) -> dict[str, Item | None]:
         return {id: item for (name, id), item in items.items() if name == collection}
@@ -100,12 +100,12 @@ class UnitOfWork:
     def _in_range(
         self, own: Sequence[Item], query: Query, page: Page, ends: Sequence[Item], shape: Collection
     ) -> list[Item]:
-        """The items of this unit that lie between the page before and the end of this page."""
+        """Return this unit's items between the previous page and the end of this one."""
         first = self._ends.get(query.cursor) or (ends[0] if query.cursor and ends else None)
         last = ends[-1] if page.cursor and ends else None
 
         def is_after(item: Item, other: Item) -> bool:
-            return item.id != other.id and in_order([other, item], query.order, shape)[0] is other
+            return item.id != other.id and sort_items([other, item], query.order, shape)[0] is other
 
         return [
             item
@@ -124,8 +124,3 @@ def _sizes(items: Iterable[Item], query: Query, shape: Collection) -> Iterator[i
     """Yield how many bytes of a page each item takes."""
     for item in items:
         yield item_bytes(project(item, query.fields, shape), json_size(item.data), query)
-
-
-def _has_position(shape: Collection, field: str) -> bool:
-    """Whether the store can make a cursor for items in the order of this field."""
-    return field == ID or shape.field(field).is_typed

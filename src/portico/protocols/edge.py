@@ -1,152 +1,171 @@
-"""The door before an SDK's application: host, origin, caller, and a body of a size and kind that can be read.
+"""The edge: who calls, what a request costs and how large it may be, settled once for every protocol.
 
-What comes through has its caller in the scope. What does not is answered by the face, in the words of its protocol.
+Each HTTP request and each WebSocket that is opened passes here before its protocol sees it, also where its address does
+not exist. In this order:
+
+1. the protocol's own check of where the request comes from (host, origin), if it has one;
+2. the caller, by its credentials; what is found is in the scope, where `caller_of` reads it;
+3. the rate: one unit of the caller's allowance is taken, whatever becomes of the request. The first request that the
+   protocol makes to the site uses that unit; each further one takes another (`Site.admit`). Wrong credentials and
+   failed checks cost the address they come from;
+4. the size: a body over the bound raises `TooLarge` where the protocol reads it.
+
+What is refused here is rendered in the form of the protocol. Messages of a long-lived connection and the entries of a
+batch go through `Site.admit` in the same way. Health checks and static files are free.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
-import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from portico.access.identity import ASK
+from portico.access.identity import ASK, RequestCredentials
 from portico.config import Config, Server
-from portico.errors import BadRequest, Denied, Forbidden, SiteError, TooLarge, Unauthenticated
-from portico.protocols.http import CALLER, caller_of, decode, is_from_elsewhere, is_own_host, read_body
+from portico.errors import Denied, Forbidden, SiteError, Unauthenticated
+from portico.protocols import RenderError
+from portico.protocols.http import (
+    CALLER,
+    address_of,
+    body_too_large,
+    credentials_of,
+    is_from_elsewhere,
+    is_own_host,
+)
 from portico.requests import Caller
 from portico.site import Site
 
-MAX_VALUES = 5000  # of a body, in all depths: an SDK takes its time for each
+
+@dataclass(frozen=True, slots=True)
+class EdgePolicy:
+    """How the requests of a protocol are admitted. The defaults fit a protocol that has nothing of its own."""
+
+    is_free: bool = False  # costs nothing, and nobody is asked for credentials
+    check: Callable[[HTTPConnection], None] | None = None  # raises if the request may not come from where it does
+    credentials: Callable[[HTTPConnection], RequestCredentials] = credentials_of
+    anonymous_scope: str = ""  # that anonymous callers must have; others may come in without it
+    max_body: int | None = None  # bytes; None: limits.payload_bytes
+    below: Mapping[str, "EdgePolicy"] = field(default_factory=dict[str, "EdgePolicy"])  # other policies, by path
+
+    def at(self, path: str) -> "EdgePolicy":
+        """Return the policy of a path: that of the longest path in `below` which it equals or lies below, or this one.
+
+        A path in `below` that ends in `*` stands for all that begin so.
+        """
+        if not self.below:
+            return self
+        names = (name for name in self.below if _is_below(path, name))
+        return self.below.get(max(names, key=len, default=""), self)
 
 
-class WrongHost(Denied):
-    """A request that was meant for somebody else."""
+def _is_below(path: str, name: str) -> bool:
+    return path.startswith(name[:-1]) if name.endswith("*") else path == name or path.startswith(f"{name}/")
 
 
-class WrongKind(BadRequest):
-    """A body that does not say it is JSON."""
+FREE = EdgePolicy(is_free=True)
 
 
-class Unreadable(BadRequest):
-    """A body that is no JSON, or nested too deeply."""
+def address_only(connection: HTTPConnection) -> RequestCredentials:
+    """Return no credentials whatever was sent: for documents that are the same for all."""
+    return RequestCredentials(address=address_of(connection))
 
-    body = b""  # as it was sent
 
-
-class NoMessage(BadRequest):
-    """JSON that is no message of the protocol."""
+PUBLIC = EdgePolicy(credentials=address_only)
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """A body as it is to be read inside."""
+class EdgeRoute:
+    """What the edge needs to know of the protocol that a request is for."""
 
-    body: bytes
-    is_counted: bool = False  # whether it will count against the caller's allowance inside; else it does here
-    id: str | int | None = None  # of the message, for saying what an error is about
-
-
-def as_it_is(_request: Request, _said: Any, body: bytes) -> Read:
-    return Read(body)
+    policy: EdgePolicy
+    render_error: RenderError
 
 
-class Door:
-    def __init__(
-        self,
-        site: Site,
-        config: Config,
-        inside: ASGIApp,
-        refused: Callable[[SiteError, str | int | None], Response],
-        reading: Callable[[Request, Any, bytes], Read] = as_it_is,
-        values: int = MAX_VALUES,
-        around: int = 0,
-    ) -> None:
+class WrongHost(Denied):
+    """A request that was meant for another site."""
+
+
+def check_origin(connection: HTTPConnection, server: Server) -> None:
+    """Refuse what a browser sent for a page of another site that is not among `server.origins`."""
+    if any(name == b"origin" for name, _ in connection.scope["headers"]) and is_from_elsewhere(connection, server):
+        raise Forbidden("Pages of that origin may not ask here", hint="The operator can allow it.")
+
+
+def sdk_policy(config: Config) -> EdgePolicy:
+    """Return how the edge admits requests for an SDK's application, which any page of a browser could address."""
+
+    def check(connection: HTTPConnection) -> None:
+        # A foreign domain that was pointed at this server: its pages could send this request.
+        if not is_own_host(connection, config.server):
+            raise WrongHost("This is not a site of that name", hint="Its operator can add it to server.hosts.")
+        check_origin(connection, config.server)
+
+    return EdgePolicy(check=check, anonymous_scope=ASK)
+
+
+class Edge:
+    def __init__(self, app: ASGIApp, site: Site, route: Callable[[Scope], EdgeRoute]) -> None:
+        self._app = app
         self._site = site
-        self._config = config
-        self._inside = inside
-        self._refused = refused
-        self._reading = reading
-        self._values = values
-        # What is sent may lie so many levels deep in a message around it.
-        self._limits = msgspec.structs.replace(site.limits, depth=site.limits.depth + around)
+        self._route = route
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # RFC 9110, 5.5: white space around a value is no part of it. The server before leaves what follows.
-        scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
-        request = Request(scope, receive)
-        id: str | int | None = None  # of the message
+        if scope["type"] not in {"http", "websocket"}:
+            await self._app(scope, receive, send)
+            return
+        route = self._route(scope)
+        policy = route.policy.at(scope["path"])
+        if policy.is_free:
+            await self._app(scope, receive, send)
+            return
         try:
-            self._check(request)
-            caller = scope[CALLER] = await self._caller(request)
-            if request.method == "POST":
-                read = await self._site.unless_refused(self._read(request), caller)
-                receive, id = _again(read.body, receive), read.id
-            else:
-                read = Read(b"")
-            if not read.is_counted:
-                await self._site.gate.spend(caller)
-            await self._inside(scope, receive, send)
+            # Code of this process may say in the scope who calls; a request cannot.
+            caller = scope[CALLER] = scope.get(CALLER) or await self._authenticate(HTTPConnection(scope), policy)
+            admission = await self._site.access.admit(caller)
         except SiteError as error:
-            await self._refused(error, id)(scope, receive, send)
+            await route.render_error(scope, error)(scope, receive, send)
+            return
+        with admission:
+            await self._app(scope, _bound(scope, receive, policy.max_body or self._site.limits.payload_bytes), send)
 
-    def _check(self, request: Request) -> None:
-        """Refuse what a page sent that had its own name lead here, or that may not ask here."""
-        server = self._config.server
+    async def _authenticate(self, connection: HTTPConnection, policy: EdgePolicy) -> Caller:
         try:
-            self._check_names(request, server)
+            if policy.check:
+                policy.check(connection)
+            credentials = policy.credentials(connection)
         except SiteError as error:
-            self._site.refused("page", error)
+            await self._site.access.refuse("request", error, address_only(connection).address)
             raise
-
-    @staticmethod
-    def _check_names(request: Request, server: Server) -> None:
-        if not is_own_host(request, server):
-            raise WrongHost("This is not a site of that name", hint="Its operator can add it to server.hosts.")
-        if is_from_elsewhere(request, server):
-            raise Forbidden("Pages of that origin may not ask here", hint="The operator decides which origins may.")
-
-    async def _caller(self, request: Request) -> Caller:
-        caller = await caller_of(request, self._site)
-        if caller.is_anonymous and ASK not in caller.scopes:
-            await self._site.gate.spend(caller)
-            error = Unauthenticated("This site wants to know who asks", hint="Send an API key, or a token it takes.")
-            self._site.refused("request", error)
+        caller = await self._site.access.authenticate(credentials)
+        if policy.anonymous_scope and caller.is_anonymous and policy.anonymous_scope not in caller.scopes:
+            error = Unauthenticated("This site requires credentials", hint="Send an API key, or a token it accepts.")
+            await self._site.access.refuse("request", error, caller.address)
             raise error
         return caller
 
-    async def _read(self, request: Request) -> Read:
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":
-            raise WrongKind("Requests are JSON", hint="Send `content-type: application/json`.")
-        body = await read_body(request, self._site.limits.payload_bytes)
-        try:
-            said = decode(body, self._limits, self._values)
-        except TooLarge:
-            raise
-        except BadRequest as error:
-            unreadable = Unreadable(error.message, hint=error.hint, **error.details)
-            unreadable.body = body
-            raise unreadable from error
-        read = self._reading(request, said, body)
-        return replace(read, id=_id_of(said))
 
+def _bound(scope: Scope, receive: Receive, limit: int) -> Receive:
+    """Return a `receive` that raises once a body has more bytes than it may."""
+    length = is_chunked = None
+    for name, value in scope["headers"]:
+        if name == b"content-length":
+            length = value
+        elif name == b"transfer-encoding":
+            is_chunked = True
+    # The server before reads no more than the length that was announced.
+    if not is_chunked and (length is None or (length.isdigit() and int(length) <= limit)):
+        return receive
+    announced = int(length) if length and length.isdigit() else 0
+    received = 0
 
-def _id_of(said: Any) -> str | int | None:
-    match said:
-        case {"id": str() | int() as id} if not isinstance(id, bool):
-            return id
-        case _:
-            return None
+    async def receive_bounded() -> Message:
+        nonlocal received
+        if announced > limit:
+            raise body_too_large(limit, announced)
+        message = await receive()
+        received += len(message.get("body", b""))
+        if received > limit:
+            raise body_too_large(limit, received)
+        return message
 
-
-def _again(body: bytes, receive: Receive) -> Receive:
-    """A request that was read, to be read again."""
-    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def again() -> Message:
-        return waiting.pop() if waiting else await receive()
-
-    return again
+    return receive_bounded

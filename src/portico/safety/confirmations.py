@@ -1,4 +1,4 @@
-"""Confirmations: what one caller wants to do, and another has to agree to. Nobody agrees to their own."""
+"""Confirmations: calls and steps of one caller that another has to approve. Callers cannot approve their own."""
 
 import hashlib
 import hmac
@@ -27,19 +27,19 @@ from portico.errors import (
     TokenUsed,
 )
 from portico.requests import Caller
-from portico.safety.context import Office, check_approver, digest_of
-from portico.safety.models import Decision, Waiting
-from portico.safety.records import Agent, Confirmation, ConfirmationRequest, Grant
-from portico.safety.transaction import Sheets
+from portico.safety.context import SafetyContext, check_approver, digest_of
+from portico.safety.models import Decision, PendingConfirmation
+from portico.safety.records import AgentRecord, ConfirmationRecord, ConfirmationRequest, Grant
+from portico.safety.transaction import Transaction
 
 PREFIX = "conf_"
-ID = 22  # characters in the end of a token that name the confirmation; the others are its secret
-SHOWN = 10  # characters of a token that are told to others
+ID_LENGTH = 22  # last characters of a token, the id of the confirmation; the others are secret
+PREFIX_LENGTH = 10  # characters of a token that others may see
 MAX_WAITING = 50  # of one caller
-KEPT = timedelta(hours=1)  # after it expired, to say so
-CLOCK_SKEW = timedelta(minutes=1)  # by which the clocks of two processes may differ
-MAX_BYTES = 1_000_000  # of records of one caller with parameters: an approver is shown all of them
-MAX_PAGE_BYTES = 1_000_000  # of requests on one page; the first is listed whatever its size
+RETENTION = timedelta(hours=1)  # after it expired, so that the error can say so
+CLOCK_SKEW = timedelta(minutes=1)  # between the clocks of two processes
+MAX_BYTES = 1_000_000  # of one caller's records with parameters, all of which an approver sees
+MAX_PAGE_BYTES = 1_000_000  # of requests on one page; the first is always included
 MAX_NOTE = 500
 T = TypeVar("T")
 _TOKEN = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{1,64}}")
@@ -48,61 +48,61 @@ Position: TypeAlias = tuple[Annotated[datetime, Meta(tz=True)], str]  # when a r
 
 @dataclass(frozen=True, slots=True)
 class RequestPage:
-    """Some of the requests that can be decided."""
+    """A page of the requests that can be decided."""
 
-    entries: tuple[Waiting, ...]
+    entries: tuple[PendingConfirmation, ...]
     cursor: str = ""  # for the next page; empty on the last one
     more: int = 0  # on later pages
 
 
 class Confirmations:
-    def __init__(self, office: Office) -> None:
-        self._office = office
+    def __init__(self, context: SafetyContext) -> None:
+        self._context = context
 
-    # For those who want something
+    # For callers that need approval
 
-    def ask(self, sheets: Sheets, wanted: Confirmation) -> Confirmation | SiteError:
-        """Have somebody asked, once for the same thing; who asks for too much is refused."""
-        known = sheets.get(Confirmation, wanted.id)
-        now = self._office.clock()
-        agent = sheets.get(Agent, wanted.principal) or Agent(id=wanted.principal, name=wanted.name)
-        if known and known.state == "pending" and now < known.expires and self._is_wanted(agent, known):
-            return self._shared(sheets, agent, known, wanted)
-        waiting = _lasting(_without(agent.waiting, wanted.id), now - CLOCK_SKEW)
-        if len(_lasting(waiting, now)) >= MAX_WAITING:
+    def request(self, transaction: Transaction, draft: ConfirmationRecord) -> ConfirmationRecord | SiteError:
+        """Request approval, once for the same call. Return an error if the caller has too many requests."""
+        record = transaction.get(ConfirmationRecord, draft.id)
+        now = self._context.clock()
+        agent = transaction.get(AgentRecord, draft.principal) or AgentRecord(id=draft.principal, name=draft.name)
+        if record and record.state == "pending" and now < record.expires and self._is_requested(agent, record):
+            return self._share(transaction, agent, record, draft)
+        waiting = _drop_expired(_without(agent.waiting, draft.id), now - CLOCK_SKEW)
+        if len(_drop_expired(waiting, now)) >= MAX_WAITING:
             return RateLimited(
-                f"{MAX_WAITING} things of this caller wait to be confirmed",
+                f"{MAX_WAITING} requests of this caller are already waiting for approval",
                 limit=MAX_WAITING,
-                hint="Wait for an answer.",
+                hint="Wait until some of them have been decided.",
             )
-        request = ConfirmationRequest(
-            size=len(msgspec.json.encode(wanted)), stored_until=wanted.expires + KEPT, execution=wanted.execution
+        entry = ConfirmationRequest(
+            size=len(msgspec.json.encode(draft)), stored_until=draft.expires + RETENTION, execution=draft.execution
         )
-        stored = {id: other for id, other in agent.requests.items() if id != wanted.id and _is_stored(other, now)}
-        if request.size + sum(other.size for other in stored.values()) > MAX_BYTES:
+        stored = {id: other for id, other in agent.requests.items() if id != draft.id and _is_stored(other, now)}
+        if entry.size + sum(other.size for other in stored.values()) > MAX_BYTES:
             return RateLimited(
-                f"Calls of one caller waiting to be confirmed may have {MAX_BYTES} bytes together",
+                f"The calls of one caller waiting for approval may have {MAX_BYTES} bytes in total",
                 limit=MAX_BYTES,
-                hint="Wait for an answer, or send less in one call.",
+                hint="Wait until some of them have been decided, or send less in one call.",
             )
-        changed = replace(
-            agent, waiting={**waiting, wanted.id: wanted.expires}, requests={**stored, wanted.id: request}
+        updated_agent = replace(
+            agent, waiting={**waiting, draft.id: draft.expires}, requests={**stored, draft.id: entry}
         )
-        self._office.file(sheets, changed)
-        sheets.put(wanted, wanted.expires + KEPT)
-        sheets.tell(
+        self._context.save_agent(transaction, updated_agent)
+        transaction.put(draft, draft.expires + RETENTION)
+        transaction.audit(
             "CONFIRMATION_REQUIRED",
-            token=shown(token_of(wanted)),
-            caller=wanted.principal,
-            operation=wanted.operation,
-            params=wanted.digest,
-            reasons=wanted.reasons,
-            policy=self._office.policies.digest,
-            session=wanted.session,
+            token=token_prefix(token_of(draft)),
+            caller=draft.principal,
+            operation=draft.operation,
+            params=draft.digest,
+            reasons=draft.reasons,
+            policy=self._context.policies.digest,
+            session=draft.session,
         )
-        return wanted
+        return draft
 
-    def wanted(
+    def draft(
         self,
         caller: Caller,
         what: Literal["call", "step"],
@@ -113,9 +113,9 @@ class Confirmations:
         danger: str = "",
         session: str = "",
         execution: str = "",
-    ) -> Confirmation:
-        office = self._office
-        return Confirmation(
+    ) -> ConfirmationRecord:
+        context = self._context
+        return ConfirmationRecord(
             id=confirmation_id(caller, what, operation, digest),
             nonce=secrets.token_urlsafe(24),
             principal=caller.rate_key,
@@ -126,209 +126,225 @@ class Confirmations:
             params=dict(params),
             danger=danger,
             reasons=reasons,
-            issued=office.clock(),
-            expires=office.after(office.settings.confirm_seconds),
+            issued=context.clock(),
+            expires=context.after(context.settings.confirm_seconds),
             session=session,
             execution=execution,
         )
 
-    def _shared(self, sheets: Sheets, agent: Agent, known: Confirmation, wanted: Confirmation) -> Confirmation:
-        """What is wanted in two sessions belongs to neither of them, and ends by its time or with its execution."""
-        shared = replace(
-            known,
-            session=known.session if known.session in {"", wanted.session} else "",
-            execution=wanted.execution,
+    def _share(
+        self, transaction: Transaction, agent: AgentRecord, record: ConfirmationRecord, draft: ConfirmationRecord
+    ) -> ConfirmationRecord:
+        """Share a request between two sessions. It then belongs to neither and ends by its time or its execution."""
+        updated = replace(
+            record,
+            session=record.session if record.session in {"", draft.session} else "",
+            execution=draft.execution,
         )
-        if shared != known:
-            sheets.put(shared, known.expires + KEPT)
-            request = replace(agent.requests.get(known.id, ConfirmationRequest()), execution=shared.execution)
-            self._office.file(sheets, replace(agent, requests={**agent.requests, known.id: request}))
-        return shared
+        if updated != record:
+            transaction.put(updated, record.expires + RETENTION)
+            request = replace(agent.requests.get(record.id, ConfirmationRequest()), execution=updated.execution)
+            self._context.save_agent(transaction, replace(agent, requests={**agent.requests, record.id: request}))
+        return updated
 
-    def _is_wanted(self, agent: Agent | None, known: Confirmation) -> bool:
-        """Whether it was neither revoked nor wanted by an execution that has ended."""
-        return known.state != "revoked" and self._office.is_live(agent, known.execution)
+    def _is_requested(self, agent: AgentRecord | None, record: ConfirmationRecord) -> bool:
+        """Whether it was not revoked, and its execution, if any, has not ended."""
+        return record.state != "revoked" and self._context.is_live(agent, record.execution)
 
-    def redeem(self, sheets: Sheets, wanted: Confirmation, token: str) -> str | SiteError:
-        """Who agreed to exactly this; it is used up with that. Or why it may not be done."""
-        found = sheets.get(Confirmation, named_by(token) if token else wanted.id)
-        agent = sheets.get(Agent, wanted.principal)
-        problem = self._problem(found, wanted, token, agent)
+    def redeem(self, transaction: Transaction, draft: ConfirmationRecord, token: str) -> str | SiteError:
+        """Use up the approval of this call and return who gave it, or return why the call may not run."""
+        record = transaction.get(ConfirmationRecord, id_of_token(token) if token else draft.id)
+        agent = transaction.get(AgentRecord, draft.principal)
+        problem = self._find_problem(record, draft, token, agent)
         if problem:
-            sheets.tell("TOKEN_REJECTED", token=shown(token), caller=wanted.principal, reason=type(problem).__name__)
+            transaction.audit(
+                "TOKEN_REJECTED", token=token_prefix(token), caller=draft.principal, reason=type(problem).__name__
+            )
             return problem
-        if found and found.state == "rejected" and not self._is_over(found):
-            return Forbidden("Somebody has turned this down", operation=found.operation, reason="rejected")
-        is_void = found is None or found.state in {"used", "rejected"} or self._is_over(found)
-        if found is None or is_void or not self._is_wanted(agent, found):
-            return self.needed(self.ask(sheets, wanted))
-        by = found.by
-        if found.state == "pending":
-            if not (token and self._may_acknowledge(sheets, wanted)):
-                return self.needed(self.ask(sheets, wanted))
-            by = f"acknowledged by {wanted.principal}"
-        self.use(sheets, found, by)
+        if record and record.state == "rejected" and not self._has_expired(record):
+            return Forbidden("This call was rejected", operation=record.operation, reason="rejected")
+        is_void = record is None or record.state in {"used", "rejected"} or self._has_expired(record)
+        if record is None or is_void or not self._is_requested(agent, record):
+            return self.to_error(self.request(transaction, draft))
+        by = record.by
+        if record.state == "pending":
+            if not (token and self._may_acknowledge(transaction, draft)):
+                return self.to_error(self.request(transaction, draft))
+            by = f"acknowledged by {draft.principal}"
+        self.use(transaction, record, by)
         return by
 
-    def use(self, sheets: Sheets, found: Confirmation, by: str) -> None:
-        """Use up an approval, so that what it allows happens once."""
-        used = replace(found, params={}, state="used", by=by, at=self._office.clock())
-        sheets.put(used, found.expires + KEPT)
-        agent = sheets.get(Agent, found.principal)
+    def use(self, transaction: Transaction, record: ConfirmationRecord, by: str) -> None:
+        """Use up an approval, so that it counts once."""
+        updated = replace(record, params={}, state="used", by=by, at=self._context.clock())
+        transaction.put(updated, record.expires + RETENTION)
+        agent = transaction.get(AgentRecord, record.principal)
         if agent:
-            self._office.file(sheets, _settled(agent, found))
-        sheets.tell(
+            self._context.save_agent(transaction, _clear_request(agent, record))
+        transaction.audit(
             "TOKEN_VALIDATED",
-            token=shown(token_of(found)),
-            caller=found.principal,
-            operation=found.operation,
-            params=found.digest,
+            token=token_prefix(token_of(record)),
+            caller=record.principal,
+            operation=record.operation,
+            params=record.digest,
             by=by,
         )
 
-    def find_approval(self, sheets: Sheets, id: str) -> Confirmation | None:
+    def find_approval(self, transaction: Transaction, id: str) -> ConfirmationRecord | None:
         """Return the unused approval of a call, or None if there is none or it has expired."""
-        found = sheets.get(Confirmation, id)
-        if found is None or found.state != "approved" or self._is_over(found):
+        record = transaction.get(ConfirmationRecord, id)
+        if record is None or record.state != "approved" or self._has_expired(record):
             return None
-        return found if self._is_wanted(sheets.get(Agent, found.principal), found) else None
+        return record if self._is_requested(transaction.get(AgentRecord, record.principal), record) else None
 
-    def _problem(
-        self, found: Confirmation | None, wanted: Confirmation, token: str, agent: Agent | None
+    def _find_problem(
+        self, record: ConfirmationRecord | None, draft: ConfirmationRecord, token: str, agent: AgentRecord | None
     ) -> SiteError | None:
-        """What is wrong with a token that was shown. Others than its owner hear only that it is not valid."""
+        """Return what is wrong with a token. Callers that do not own it learn only that it is not valid."""
         if not token:
             return None
-        if found is None or not _is(token, found) or found.principal != wanted.principal:
-            return InvalidToken("The confirmation is not valid", token=shown(token))
-        if found.id != wanted.id:
+        if record is None or not _is_token_of(token, record) or record.principal != draft.principal:
+            return InvalidToken("The confirmation is not valid", token=token_prefix(token))
+        if record.id != draft.id:
             return TokenMismatch(
-                "The confirmation was given for another call, or for other parameters",
-                token=shown(token),
-                token_operation=found.operation,
-                requested_operation=wanted.operation,
+                "The confirmation is for another call, or for other parameters",
+                token=token_prefix(token),
+                token_operation=record.operation,
+                requested_operation=draft.operation,
             )
-        match found.state:
+        match record.state:
             case "used":
-                return TokenUsed("The confirmation was used before", token=shown(token), consumed_at=found.at)
+                return TokenUsed(
+                    "The confirmation has already been used", token=token_prefix(token), consumed_at=record.at
+                )
             case "rejected":
-                return InvalidToken("The confirmation was turned down", token=shown(token))
-            case _ if not self._is_wanted(agent, found):
+                return InvalidToken("The confirmation was rejected", token=token_prefix(token))
+            case _ if not self._is_requested(agent, record):
                 return _withdrawal_error(token)
-            case "pending" | "approved" if self._is_over(found):
+            case "pending" | "approved" if self._has_expired(record):
                 return TokenExpired(
                     "The confirmation has expired",
-                    token=shown(token),
-                    expired_at=found.expires,
-                    current_time=self._office.clock(),
+                    token=token_prefix(token),
+                    expired_at=record.expires,
+                    current_time=self._context.clock(),
                 )
             case _:
                 return None
 
-    def _is_over(self, found: Confirmation) -> bool:
-        return self._office.clock() >= found.expires
+    def _has_expired(self, record: ConfirmationRecord) -> bool:
+        return self._context.clock() >= record.expires
 
-    def _may_acknowledge(self, sheets: Sheets, wanted: Confirmation) -> bool:
-        agent = sheets.get(Agent, wanted.principal)
-        return self._office.settings.acknowledge and not (agent and agent.runs) and wanted.operation != "execute_agent"
+    def _may_acknowledge(self, transaction: Transaction, draft: ConfirmationRecord) -> bool:
+        agent = transaction.get(AgentRecord, draft.principal)
+        return self._context.settings.acknowledge and not (agent and agent.runs) and draft.operation != "execute_agent"
 
-    def needed(self, found: Confirmation | SiteError) -> SiteError:
-        """What a caller is told that has to wait."""
-        if isinstance(found, SiteError):
-            return found
+    def to_error(self, outcome: ConfirmationRecord | SiteError) -> SiteError:
+        """Return the error for a caller that has to wait for approval."""
+        if isinstance(outcome, SiteError):
+            return outcome
         return ConfirmationNeeded(
-            f"Somebody else has to agree to {found.operation}",
-            token=token_of(found),
-            operation=found.operation,
-            danger=found.danger,
-            reasons=list(found.reasons),
-            expires_at=found.expires,
-            hint="Have a person approve it, then send the same again.",
+            f"{outcome.operation} needs the approval of another person",
+            token=token_of(outcome),
+            operation=outcome.operation,
+            danger=outcome.danger,
+            reasons=list(outcome.reasons),
+            expires_at=outcome.expires,
+            hint="Have a person approve it, then send the same call again.",
         )
 
-    # For those who agree
+    # For approvers
 
     async def confirm(
         self, token: str, decision: Decision, note: str, caller: Caller, operation: str = "", digest: str = ""
-    ) -> Waiting:
-        """Agree to what somebody else wants, as it was shown under a digest, or turn it down."""
+    ) -> PendingConfirmation:
+        """Approve another caller's request, as it was shown under a digest, or reject it."""
         check_approver(caller)
-        id = named_by(token)
-        found = await self._office.docket.read(Confirmation, id)
-        principal = found.principal if found else caller.rate_key
+        id = id_of_token(token)
+        stored = await self._context.records.read(ConfirmationRecord, id)
+        principal = stored.principal if stored else caller.rate_key
 
-        def work(sheets: Sheets) -> Waiting | SiteError:
-            known = sheets.get(Confirmation, id)
-            if known is None or not _is(token, known):
-                return InvalidToken("The confirmation is not valid", token=shown(token))
-            if known.principal == caller.rate_key:
-                sheets.tell("SELF_APPROVAL_REFUSED", token=shown(token), caller=caller.rate_key)
+        def work(transaction: Transaction) -> PendingConfirmation | SiteError:
+            record = transaction.get(ConfirmationRecord, id)
+            if record is None or not _is_token_of(token, record):
+                return InvalidToken("The confirmation is not valid", token=token_prefix(token))
+            if record.principal == caller.rate_key:
+                transaction.audit("SELF_APPROVAL_REFUSED", token=token_prefix(token), caller=caller.rate_key)
                 return Forbidden("Callers cannot approve their own requests", reason="self_approval")
-            if operation and operation != known.operation:
+            if operation and operation != record.operation:
                 return TokenMismatch(
                     "The confirmation is for another operation",
-                    token=shown(token),
-                    token_operation=known.operation,
+                    token=token_prefix(token),
+                    token_operation=record.operation,
                     requested_operation=operation,
                 )
-            if known.state in {"pending", "revoked"} and not self._is_wanted(sheets.get(Agent, principal), known):
+            if record.state in {"pending", "revoked"} and not self._is_requested(
+                transaction.get(AgentRecord, principal), record
+            ):
                 return _withdrawal_error(token)
-            if known.state != "pending":
-                return TokenUsed(f"The confirmation is {known.state} already", token=shown(token), consumed_at=known.at)
-            if self._is_over(known):
-                return TokenExpired("The confirmation has expired", token=shown(token), expired_at=known.expires)
-            return _check_shown(known, decision, digest) or self._decided(sheets, known, decision, note, caller)
+            if record.state != "pending":
+                return TokenUsed(
+                    f"The confirmation is already {record.state}",
+                    token=token_prefix(token),
+                    consumed_at=record.at,
+                )
+            if self._has_expired(record):
+                return TokenExpired(
+                    "The confirmation has expired", token=token_prefix(token), expired_at=record.expires
+                )
+            return _check_digest(record, decision, digest) or self._decide(transaction, record, decision, note, caller)
 
-        return await self._office.docket.change([(Confirmation, id), (Agent, principal)], work)
+        return await self._context.records.update([(ConfirmationRecord, id), (AgentRecord, principal)], work)
 
-    def _decided(self, sheets: Sheets, known: Confirmation, decision: Decision, note: str, caller: Caller) -> Waiting:
-        office = self._office
-        until = office.after(office.settings.confirm_seconds)
+    def _decide(
+        self, transaction: Transaction, record: ConfirmationRecord, decision: Decision, note: str, caller: Caller
+    ) -> PendingConfirmation:
+        context = self._context
+        until = context.after(context.settings.confirm_seconds)
         state: Literal["approved", "rejected"] = "approved" if decision == "approve" else "rejected"
-        changed = replace(known, state=state, by=caller.rate_key, expires=until)
-        agent = sheets.get(Agent, known.principal)
+        updated = replace(record, state=state, by=caller.rate_key, expires=until)
+        agent = transaction.get(AgentRecord, record.principal)
         if agent:
-            request = agent.requests.get(known.id, ConfirmationRequest())
-            agent = _settled(agent, known)
-            if known.what == "step" and state == "approved":
-                grant = Grant(hint=known.digest, by=caller.rate_key, expires=until)
-                # Somebody has looked: the steps are counted anew.
-                undecided = {step: expires for step, expires in agent.undecided.items() if step != known.digest}
-                agent = replace(_looked_at(agent), undecided=undecided)
+            request = agent.requests.get(record.id, ConfirmationRequest())
+            agent = _clear_request(agent, record)
+            if record.what == "step" and state == "approved":
+                grant = Grant(hint=record.digest, by=caller.rate_key, expires=until)
+                # A person has looked, so steps are counted from zero again.
+                undecided = {step: expires for step, expires in agent.undecided.items() if step != record.digest}
+                agent = replace(_clear_outcomes(agent), undecided=undecided)
                 agent = replace(agent, grants=(*agent.grants[-MAX_WAITING:], grant), spent=0, window=None)
-                changed = replace(changed, state="used", at=office.clock())
+                updated = replace(updated, state="used", at=context.clock())
             elif state == "approved":
-                request = replace(request, stored_until=until + KEPT)
+                request = replace(request, stored_until=until + RETENTION)
                 agent = replace(
                     agent,
-                    given={**_lasting(agent.given, office.clock()), known.id: until},
-                    requests={**agent.requests, known.id: request},
+                    given={**_drop_expired(agent.given, context.clock()), record.id: until},
+                    requests={**agent.requests, record.id: request},
                 )
-            office.file(sheets, agent)
-        sheets.put(changed if changed.state == "approved" else replace(changed, params={}), until + KEPT)
+            context.save_agent(transaction, agent)
+        transaction.put(updated if updated.state == "approved" else replace(updated, params={}), until + RETENTION)
         event = "CONFIRMATION_GRANTED" if state == "approved" else "CONFIRMATION_REFUSED"
-        sheets.tell(
+        transaction.audit(
             event,
-            token=shown(token_of(known)),
-            caller=known.principal,
-            operation=known.operation,
-            params=known.digest,
-            digest=shown_digest(known),
+            token=token_prefix(token_of(record)),
+            caller=record.principal,
+            operation=record.operation,
+            params=record.digest,
+            digest=display_digest(record),
             by=caller.rate_key,
             note=note[:MAX_NOTE],
         )
-        return waiting(changed)
+        return to_pending_confirmation(updated)
 
-    async def pending(self) -> list[Waiting]:
-        """Return every request that can be decided, the oldest first."""
+    async def list_pending(self) -> list[PendingConfirmation]:
+        """Return every request that can be decided, oldest first."""
         entries = [await self._read_pending(id) for _, id in await self._queue()]
         return [entry for entry in entries if entry]
 
     async def page(self, cursor: str = "") -> RequestPage:
-        """Return the next requests that can be decided, the oldest first, as many as fit. None of them is cut."""
+        """Return the next requests that can be decided, oldest first, as many as fit. None of them is truncated."""
         after = _parse_cursor(cursor) if cursor else None
         queue = [position for position in await self._queue() if after is None or position > after]
-        entries, size = list[Waiting](), 0
+        entries, size = list[PendingConfirmation](), 0
         for index, (_, id) in enumerate(queue):
             entry = await self._read_pending(id)
             size += len(msgspec.json.encode(entry)) if entry else 0
@@ -340,141 +356,141 @@ class Confirmations:
 
     async def find(self, token: str) -> RequestPage:
         """Return the request with this token, if it can be decided."""
-        entry = await self._read_pending(named_by(token))
+        entry = await self._read_pending(id_of_token(token))
         return RequestPage((entry,) if entry and entry.token == token else ())
 
     async def _queue(self) -> list[Position]:
-        """Return where the requests of all callers are in the list. Their records, which may be large, are not read."""
-        now, office = self._office.clock(), self._office
+        """Return the positions of all requests in the list, without reading their records, which may be large."""
+        now, context = self._context.clock(), self._context
         return sorted(
             (until, id)
-            for agent in await office.docket.all(Agent)
-            for id, until in _lasting(agent.waiting, now).items()
-            if id not in agent.requests or office.is_live(agent, agent.requests[id].execution)
+            for agent in await context.records.list_all(AgentRecord)
+            for id, until in _drop_expired(agent.waiting, now).items()
+            if id not in agent.requests or context.is_live(agent, agent.requests[id].execution)
         )
 
-    async def _read_pending(self, id: str) -> Waiting | None:
-        known = await self._office.docket.read(Confirmation, id)
-        if known is None or known.state != "pending" or self._is_over(known):
+    async def _read_pending(self, id: str) -> PendingConfirmation | None:
+        record = await self._context.records.read(ConfirmationRecord, id)
+        if record is None or record.state != "pending" or self._has_expired(record):
             return None
-        agent = await self._office.docket.read(Agent, known.principal) if known.execution else None
-        return waiting(known) if self._is_wanted(agent, known) else None
+        agent = await self._context.records.read(AgentRecord, record.principal) if record.execution else None
+        return to_pending_confirmation(record) if self._is_requested(agent, record) else None
 
     async def revoke(self, session: str, principals: Iterable[str]) -> None:
-        """What these wanted in a session is not wanted any more, also if somebody has agreed to it."""
+        """Revoke what these callers requested in a session, even if it was approved."""
         for principal in principals:
-            agent = await self._office.docket.read(Agent, principal)
+            agent = await self._context.records.read(AgentRecord, principal)
             ids = {*agent.waiting, *agent.given, *agent.requests} if agent else set[str]()
             if ids:
-                names = [(Agent, principal), *((Confirmation, id) for id in ids)]
-                await self._office.docket.change(names, partial(self._revoked, session, principal, ids))
+                names = [(AgentRecord, principal), *((ConfirmationRecord, id) for id in ids)]
+                await self._context.records.update(names, partial(self._revoke_records, session, principal, ids))
 
-    def _revoked(self, session: str, principal: str, ids: Iterable[str], sheets: Sheets) -> None:
+    def _revoke_records(self, session: str, principal: str, ids: Iterable[str], transaction: Transaction) -> None:
         for id in ids:
-            known, agent = sheets.get(Confirmation, id), sheets.get(Agent, principal)
-            # It may have been used since, or be wanted anew in another session.
-            if known and agent and known.session == session and known.state in {"pending", "approved"}:
-                sheets.put(replace(known, params={}, state="revoked"), known.expires + KEPT)
-                self._office.file(sheets, _freed(agent, id))
-                sheets.tell("TOKEN_REVOKED", token=shown(token_of(known)), caller=principal)
+            record, agent = transaction.get(ConfirmationRecord, id), transaction.get(AgentRecord, principal)
+            # It may have been used since, or requested again in another session.
+            if record and agent and record.session == session and record.state in {"pending", "approved"}:
+                transaction.put(replace(record, params={}, state="revoked"), record.expires + RETENTION)
+                self._context.save_agent(transaction, _drop_request(agent, id))
+                transaction.audit("TOKEN_REVOKED", token=token_prefix(token_of(record)), caller=principal)
 
     async def drop_stale_params(self, principal: str) -> None:
-        """Delete the parameters of a caller's requests that can be neither decided nor used any more."""
-        agent = await self._office.docket.read(Agent, principal)
+        """Delete the parameters of a caller's requests that can no longer be decided or used."""
+        agent = await self._context.records.read(AgentRecord, principal)
         ids = self._stale(agent) if agent else set[str]()
         if ids:
-            names = [(Agent, principal), *((Confirmation, id) for id in ids)]
-            await self._office.docket.change(names, partial(self._drop_params, principal, ids))
+            names = [(AgentRecord, principal), *((ConfirmationRecord, id) for id in ids)]
+            await self._context.records.update(names, partial(self._drop_params, principal, ids))
 
-    def _drop_params(self, principal: str, ids: set[str], sheets: Sheets) -> None:
-        agent = sheets.get(Agent, principal)
+    def _drop_params(self, principal: str, ids: set[str], transaction: Transaction) -> None:
+        agent = transaction.get(AgentRecord, principal)
         if agent is None:
             return
         for id in ids & self._stale(agent):  # one of them may have been requested again since
-            known = sheets.get(Confirmation, id)
-            if known:
-                sheets.put(replace(known, params={}), known.expires + KEPT)
-            agent = _freed(agent, id)
-        self._office.file(sheets, agent)
+            record = transaction.get(ConfirmationRecord, id)
+            if record:
+                transaction.put(replace(record, params={}), record.expires + RETENTION)
+            agent = _drop_request(agent, id)
+        self._context.save_agent(transaction, agent)
 
-    def _stale(self, agent: Agent) -> set[str]:
-        """Return the ids of requests with parameters that have expired, or that their execution no longer wants."""
-        now = self._office.clock() - CLOCK_SKEW
-        lasting = {*_lasting(agent.waiting, now), *_lasting(agent.given, now)}
+    def _stale(self, agent: AgentRecord) -> set[str]:
+        """Return the ids of requests with parameters that have expired or whose execution has ended."""
+        now = self._context.clock() - CLOCK_SKEW
+        lasting = {*_drop_expired(agent.waiting, now), *_drop_expired(agent.given, now)}
         return {
             id
             for id, request in agent.requests.items()
-            if id not in lasting or not self._office.is_live(agent, request.execution)
+            if id not in lasting or not self._context.is_live(agent, request.execution)
         }
 
 
 def confirmation_id(caller: Caller, what: str, operation: str, digest: str) -> str:
-    """The same for the same thing wanted by the same caller, so that nobody is asked twice."""
-    told = "\0".join((caller.rate_key, what, operation, digest))
-    return urlsafe_b64encode(hashlib.sha256(told.encode(errors="surrogatepass")).digest()[:16]).decode().rstrip("=")
+    """Return the id of a request: the same for the same call of the same caller, so that nobody is asked twice."""
+    parts = "\0".join((caller.rate_key, what, operation, digest))
+    return urlsafe_b64encode(hashlib.sha256(parts.encode(errors="surrogatepass")).digest()[:16]).decode().rstrip("=")
 
 
-def token_of(known: Confirmation) -> str:
-    # What nobody can choose comes first: people name a token by its beginning.
-    return f"{PREFIX}{known.nonce}{known.id}"
+def token_of(record: ConfirmationRecord) -> str:
+    # The random part comes first, because people refer to a token by its beginning.
+    return f"{PREFIX}{record.nonce}{record.id}"
 
 
-def shown(token: str) -> str:
-    """As much of a token as may be told to others; of what is none nothing, for it may be anything."""
-    return token[:SHOWN] if _TOKEN.fullmatch(token) else ""
+def token_prefix(token: str) -> str:
+    """Return the part of a token that others may see; nothing of a malformed one, which may be anything."""
+    return token[:PREFIX_LENGTH] if _TOKEN.fullmatch(token) else ""
 
 
-def named_by(token: str) -> str:
-    """The id of the confirmation that a token is for; empty, as no id is, if it has not the form of one."""
-    return token[-ID:] if _TOKEN.fullmatch(token) else ""
+def id_of_token(token: str) -> str:
+    """Return the id of a token's confirmation; empty if the token is malformed."""
+    return token[-ID_LENGTH:] if _TOKEN.fullmatch(token) else ""
 
 
-def waiting(known: Confirmation) -> Waiting:
-    return Waiting(
-        token=token_of(known),
-        what=known.what,
-        caller=known.principal,
-        name=known.name,
-        operation=known.operation,
-        params=known.params,
-        danger=known.danger,
-        reasons=known.reasons,
-        issued=known.issued,
-        expires=known.expires,
-        digest=shown_digest(known),
+def to_pending_confirmation(record: ConfirmationRecord) -> PendingConfirmation:
+    return PendingConfirmation(
+        token=token_of(record),
+        what=record.what,
+        caller=record.principal,
+        name=record.name,
+        operation=record.operation,
+        params=record.params,
+        danger=record.danger,
+        reasons=record.reasons,
+        issued=record.issued,
+        expires=record.expires,
+        digest=display_digest(record),
     )
 
 
-def shown_digest(known: Confirmation) -> str:
-    """Return the SHA-256 of what an approver is shown and agrees to, as canonical JSON."""
-    shown_fields = {
-        "what": known.what,
-        "caller": known.principal,
-        "operation": known.operation,
-        "params": known.params,
-        "danger": known.danger,
-        "reasons": known.reasons,
+def display_digest(record: ConfirmationRecord) -> str:
+    """Return the SHA-256, over canonical JSON, of what an approver sees."""
+    fields = {
+        "what": record.what,
+        "caller": record.principal,
+        "operation": record.operation,
+        "params": record.params,
+        "danger": record.danger,
+        "reasons": record.reasons,
     }
-    return hashlib.sha256(msgspec.json.encode(shown_fields, order="sorted")).hexdigest()
+    return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()
 
 
-def _check_shown(known: Confirmation, decision: Decision, digest: str) -> SiteError | None:
-    """Refuse to approve anything but the call that the approver was shown.
+def _check_digest(record: ConfirmationRecord, decision: Decision, digest: str) -> SiteError | None:
+    """Return an error unless the approved call is the one that the approver was shown.
 
-    A token stands for one call, which never changes. A digest also catches an approver who mixed up two of them.
+    A token stands for one call, which never changes. The digest also catches an approver who mixed up two of them.
     """
     if decision != "approve":
         return None
-    is_shown = not digest or hmac.compare_digest(digest.encode(errors="surrogatepass"), shown_digest(known).encode())
-    # What runs is found by the digest of its parameters: they have to be those that are shown. A step always has some.
-    is_whole = bool(known.params) if known.what == "step" else digest_of(known.params) == known.digest
+    is_shown = not digest or hmac.compare_digest(digest.encode(errors="surrogatepass"), display_digest(record).encode())
+    # The call is found by the digest of its parameters, so those have to be the ones shown. A step always has some.
+    is_whole = bool(record.params) if record.what == "step" else digest_of(record.params) == record.digest
     if is_shown and is_whole:
         return None
     return TokenMismatch(
         "The call waiting under this token is not the one shown",
-        token=shown(token_of(known)),
-        token_operation=known.operation,
-        requested_operation=known.operation,
+        token=token_prefix(token_of(record)),
+        token_operation=record.operation,
+        requested_operation=record.operation,
         hint="Read the call again before you decide.",
     )
 
@@ -487,28 +503,28 @@ def _parse_cursor(cursor: str) -> Position:
     try:
         return msgspec.json.decode(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)), type=Position)
     except (ValueError, msgspec.MsgspecError) as error:
-        raise InvalidCursor("`cursor` is not one of this list", hint="Start again without a cursor.") from error
+        raise InvalidCursor("`cursor` is not valid for this list", hint="Start again without a cursor.") from error
 
 
 def _withdrawal_error(token: str) -> InvalidToken:
     return InvalidToken(
         "The request was withdrawn because its execution or session has ended",
-        token=shown(token),
+        token=token_prefix(token),
         reason="withdrawn",
     )
 
 
-def _is(token: str, known: Confirmation) -> bool:
-    return hmac.compare_digest(token.encode(errors="surrogatepass"), token_of(known).encode())
+def _is_token_of(token: str, record: ConfirmationRecord) -> bool:
+    return hmac.compare_digest(token.encode(errors="surrogatepass"), token_of(record).encode())
 
 
-def _settled(agent: Agent, known: Confirmation) -> Agent:
-    """An agent that waits for this no longer, and need not be reminded of it."""
-    kept = tuple(each for each in agent.notices if each.metadata.operation != known.operation)
-    return replace(_freed(agent, known.id), notices=kept)
+def _clear_request(agent: AgentRecord, record: ConfirmationRecord) -> AgentRecord:
+    """Return an agent without a decided request and its notices."""
+    notices = tuple(notice for notice in agent.notices if notice.metadata.operation != record.operation)
+    return replace(_drop_request(agent, record.id), notices=notices)
 
 
-def _freed(agent: Agent, id: str) -> Agent:
+def _drop_request(agent: AgentRecord, id: str) -> AgentRecord:
     return replace(
         agent,
         waiting=_without(agent.waiting, id),
@@ -525,11 +541,11 @@ def _without(entries: Mapping[str, T], id: str) -> dict[str, T]:
     return {key: value for key, value in entries.items() if key != id}
 
 
-def _lasting(known: Mapping[str, datetime], now: datetime) -> dict[str, datetime]:
-    return {id: until for id, until in known.items() if now < until}
+def _drop_expired(deadlines: Mapping[str, datetime], now: datetime) -> dict[str, datetime]:
+    return {id: until for id, until in deadlines.items() if now < until}
 
 
-def _looked_at(agent: Agent) -> Agent:
-    """An agent whose failures a person knows of."""
+def _clear_outcomes(agent: AgentRecord) -> AgentRecord:
+    """Return an agent whose failures a person has seen."""
     runs = tuple(replace(run, steps=tuple(replace(step, outcome="") for step in run.steps)) for run in agent.runs)
     return replace(agent, runs=runs)

@@ -1,7 +1,7 @@
-"""Verification codes on their way to people: a dialog on this machine, a command, a webhook of the operator.
+"""Delivers verification codes to people: by a dialog on this machine, a command, or a webhook of the operator.
 
-Agents read none of them: a code goes to the input of a process or into the body of a request, never into arguments, an
-environment or a log. Whoever waits for a code is not kept waiting by a channel, and not told when one fails.
+Agents cannot read them: a code goes to the standard input of a process or into the body of a request, never into
+arguments, an environment or a log. Delivery runs in the background, and its failures are only recorded.
 """
 
 import asyncio
@@ -20,140 +20,144 @@ import msgspec
 
 from portico.config import Safety
 from portico.errors import ConfigError, SiteError
-from portico.operations.webhooks import Callbacks
-from portico.safety.models import Challenged, Code
-from portico.telemetry import Broke, Observe, nowhere
+from portico.operations.webhooks import WebhookClient
+from portico.safety.models import PendingChallenge, VerificationCode
+from portico.telemetry import Recorder, UnexpectedError, discard
 
-MAX_AT_ONCE = 20  # codes under way in one channel
-SECONDS = 10.0  # for a command
-MAX_SHOWN = 20_000  # characters of what an agent says, in a dialog
+MAX_AT_ONCE = 20  # deliveries at once in one channel
+COMMAND_SECONDS = 10.0  # for a command
+MAX_SHOWN = 20_000  # characters of an agent's text in a dialog
 TITLE = "Portico"
 
 Arguments: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """A code and what it is for."""
+class CodeMessage:
+    """A code and the challenge it is for."""
 
-    challenged: Challenged
-    code: Code
+    challenge: PendingChallenge
+    code: VerificationCode
 
     def body(self) -> bytes:
-        about = self.challenged
-        said = {name: getattr(about, name) for name in ("id", "agent", "hint", "tier", "expires")}
-        if about.operation:
-            said |= {"operation": about.operation, "params": about.params}
-        return msgspec.json.encode({**said, "code": self.code.revealed()})
+        challenge = self.challenge
+        values = {name: getattr(challenge, name) for name in ("id", "agent", "hint", "tier", "expires")}
+        if challenge.operation:
+            values |= {"operation": challenge.operation, "params": challenge.params}
+        return msgspec.json.encode({**values, "code": self.code.reveal()})
 
     def text(self) -> str:
-        """For a person. What the agent says comes last and has no lines of its own: it could look like anything."""
-        about = self.challenged
+        """Return the text for a person. The agent's words come last, on one line, since they could imitate anything."""
+        challenge = self.challenge
         return (
-            f"Code: {self.code.revealed()}\n\n"
-            f"Whoever has it can let an agent go on that was stopped.\n"
-            f"Challenge {about.id}, {about.tier}, until {about.expires:%H:%M:%S} UTC\n\n"
-            f"Agent: {_one_line(about.agent)}\nIt is about to: {_one_line(about.hint)}\n{self._call()}"
+            f"Code: {self.code.reveal()}\n\n"
+            f"This code releases an agent that was stopped.\n"
+            f"Challenge {challenge.id}, {challenge.tier}, until {challenge.expires:%H:%M:%S} UTC\n\n"
+            f"Agent: {_one_line(challenge.agent)}\nIt is about to: {_one_line(challenge.hint)}\n{self._call_line()}"
         )
 
-    def _call(self) -> str:
-        """Return the call of this site that the step names, as a line; empty if it names none."""
-        about = self.challenged
-        if not about.operation:
+    def _call_line(self) -> str:
+        """Return a line with the call of this site that the step names; empty if it names none."""
+        challenge = self.challenge
+        if not challenge.operation:
             return ""
-        params = "with parameters that it did not name" if about.params is None else _json(about.params)
-        return f"It calls: {_one_line(f'{about.operation} {params}')}\n"
+        params = "with unknown parameters" if challenge.params is None else _json(challenge.params)
+        return f"It calls: {_one_line(f'{challenge.operation} {params}')}\n"
 
     @property
     def seconds(self) -> float:
-        """How long the code is of any use."""
-        return max((self.challenged.expires - datetime.now(UTC)).total_seconds(), 0.0)
+        """The seconds for which the code is still valid."""
+        return max((self.challenge.expires - datetime.now(UTC)).total_seconds(), 0.0)
 
 
-Tell: TypeAlias = Callable[[Message], Awaitable[str]]  # gives what went wrong, in words without the code
+Sender: TypeAlias = Callable[
+    [CodeMessage], Awaitable[str]
+]  # returns what went wrong, without the code; empty on success
 
 
 def _one_line(text: str) -> str:
-    shown = " ".join("".join(each if each.isprintable() else " " for each in text).split())
-    rest = len(shown) - MAX_SHOWN
-    return shown if rest <= 0 else f"{shown[:MAX_SHOWN]} … and {rest} more characters, which the desk shows"
+    line = " ".join("".join(character if character.isprintable() else " " for character in text).split())
+    rest = len(line) - MAX_SHOWN
+    return line if rest <= 0 else f"{line[:MAX_SHOWN]} … and {rest} more characters, which the desk shows"
 
 
 def _json(params: Mapping[str, Any]) -> str:
     return msgspec.json.encode(params).decode()
 
 
-class Channels:
-    """The channels of the site file. Each is told of a code in the background, for as long as it is of use."""
+class DeliveryChannels:
+    """The channels of the site file. Codes are delivered in the background for as long as they are valid."""
 
     def __init__(
         self,
         settings: Safety,
         allow_hosts: Iterable[str] = (),
-        observe: Observe = nowhere,
+        record: Recorder = discard,
         screen: str = "",
         ca_file: str = "",
     ) -> None:
-        self._observe = observe
-        own = [_checked_host(settings.webhook)] if "webhook" in settings.channels else []
-        self._callbacks = Callbacks((*allow_hosts, *own), ca_file=ca_file)
-        made: dict[str, Callable[[], Tell]] = {
+        self._record = record
+        own_hosts = [check_webhook(settings.webhook)] if "webhook" in settings.channels else []
+        self._callbacks = WebhookClient((*allow_hosts, *own_hosts), ca_file=ca_file)
+        factories: dict[str, Callable[[], Sender]] = {
             "dialog": lambda: partial(_show_dialog, screen),
-            "command": lambda: partial(_run_command, _checked_command(settings.command)),
+            "command": lambda: partial(_run_command, check_command(settings.command)),
             "webhook": lambda: partial(_post, self._callbacks, settings.webhook),
         }
-        self._tells = {name: made[name]() for name in settings.channels}
-        self._under_way: dict[str, set[asyncio.Task[None]]] = {name: set() for name in self._tells}
+        self._senders = {name: factories[name]() for name in settings.channels}
+        self._tasks: dict[str, set[asyncio.Task[None]]] = {name: set() for name in self._senders}
 
-    def show(self, challenged: Challenged, code: Code) -> None:
-        """Begin to tell people of a code. That it does not arrive is observed, for whoever looks after the site."""
-        for name in self._tells:
-            self._begin(name, Message(challenged, code))
+    def deliver(self, challenge: PendingChallenge, code: VerificationCode) -> None:
+        """Start to deliver a code through every channel. Failures are recorded for the operator."""
+        for name in self._senders:
+            self._begin(name, CodeMessage(challenge, code))
 
     async def close(self) -> None:
-        """End what is under way: dialogs close, commands are stopped."""
-        tasks = [each for running in self._under_way.values() for each in running]
-        for each in tasks:
-            each.cancel()
+        """Cancel running deliveries: dialogs close, commands are stopped."""
+        tasks = [task for running in self._tasks.values() for task in running]
+        for task in tasks:
+            task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._callbacks.close()
 
-    def _begin(self, name: str, message: Message) -> None:
-        running = self._under_way[name]
+    def _begin(self, name: str, message: CodeMessage) -> None:
+        running = self._tasks[name]
         if len(running) >= MAX_AT_ONCE:
-            self._observe(Broke(f"channel {name}", "too many at once"))
+            self._record(UnexpectedError(f"channel {name}", "too many at once"))
             return
-        task = asyncio.create_task(self._tell(name, message))
+        task = asyncio.create_task(self._deliver(name, message))
         running.add(task)
         task.add_done_callback(running.discard)
 
-    async def _tell(self, name: str, message: Message) -> None:
+    async def _deliver(self, name: str, message: CodeMessage) -> None:
         try:
-            problem = await self._tells[name](message)
+            problem = await self._senders[name](message)
         except (OSError, ValueError, SiteError) as error:
-            # Its words may name what was sent, and where to: neither they nor its traceback are logged.
+            # The message may contain what was sent, and where: neither it nor the traceback is logged.
             problem = type(error).__name__
         if problem:
-            self._observe(Broke(f"channel {name}", problem))
+            self._record(UnexpectedError(f"channel {name}", problem))
 
 
-def _checked_command(command: Arguments) -> Arguments:
+def check_command(command: Arguments) -> Arguments:
     if not command:
-        raise ConfigError("safety.channels names a command, but there is none", hint="Set safety.command.")
+        raise ConfigError(
+            "`safety.channels` has `command`, but `safety.command` is empty", hint="Set `safety.command`."
+        )
     return command
 
 
-def _checked_host(url: str) -> str:
-    """The host of the operator's webhook, which may be anywhere. Codes leave this machine only under TLS."""
+def check_webhook(url: str) -> str:
+    """Return the host of the operator's webhook. Codes may leave this machine only over TLS."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
     except ValueError:
         parts, host, port = urlsplit(""), "", None
     if not host or parts.scheme not in {"http", "https"}:
-        raise ConfigError("safety.webhook is not an address", hint="Write https://pager.example/codes.")
+        raise ConfigError("`safety.webhook` is not a URL", hint="Example: https://pager.example/codes")
     if parts.scheme == "http" and not _is_this_machine(host):
-        raise ConfigError("safety.webhook is not https", hint="Codes leave this machine only over https.")
+        raise ConfigError("`safety.webhook` is not an https URL", hint="Codes may leave this machine only over https.")
     return f"{host}:{port or {'http': 80, 'https': 443}[parts.scheme]}"
 
 
@@ -164,21 +168,21 @@ def _is_this_machine(host: str) -> bool:
         return host == "localhost"
 
 
-# A command and a webhook
+# Commands and webhooks
 
 
-async def _run_command(command: Arguments, message: Message) -> str:
-    status = await _run(command, message.body() + b"\n", SECONDS)
+async def _run_command(command: Arguments, message: CodeMessage) -> str:
+    status = await _run(command, message.body() + b"\n", COMMAND_SECONDS)
     return f"exit status {status}" if status else ""
 
 
-async def _post(callbacks: Callbacks, url: str, message: Message) -> str:
+async def _post(callbacks: WebhookClient, url: str, message: CodeMessage) -> str:
     status = await callbacks.send(url, message.body(), {"Content-Type": "application/json"})
     return "" if 200 <= status < 300 else f"status {status}"
 
 
-async def _run(arguments: Arguments, said: bytes, seconds: float) -> int:
-    """The exit status of a process that is told something on its input. It does not outlive its time, nor the wait."""
+async def _run(arguments: Arguments, stdin: bytes, seconds: float) -> int:
+    """Run a process with some input and return its exit status. It is killed on timeout and on cancellation."""
     process = await asyncio.create_subprocess_exec(
         *arguments,
         stdin=asyncio.subprocess.PIPE,
@@ -187,7 +191,7 @@ async def _run(arguments: Arguments, said: bytes, seconds: float) -> int:
     )
     try:
         async with asyncio.timeout(seconds):
-            await process.communicate(said)
+            await process.communicate(stdin)
     finally:
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -201,15 +205,15 @@ async def _run(arguments: Arguments, said: bytes, seconds: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Dialog:
-    """A program that shows a text which it reads from its input."""
+    """A program that shows a text from its standard input."""
 
     arguments: Arguments
-    said: Callable[[str], str]
-    dismissed: frozenset[int] = frozenset({0})  # exit statuses of one that was shown
+    render_input: Callable[[str], str]
+    closed_statuses: frozenset[int] = frozenset({0})  # exit statuses of a dialog that was shown
 
 
 def dialog_of(platform: str, screen: str) -> Dialog | None:
-    """How to show a dialog here; None where there is no screen."""
+    """Return how to show a dialog on this platform; None without a screen."""
     match platform:
         case "darwin":
             return Dialog(("osascript", "-"), _applescript)
@@ -222,16 +226,16 @@ def dialog_of(platform: str, screen: str) -> Dialog | None:
             return None
 
 
-async def _show_dialog(screen: str, message: Message) -> str:
+async def _show_dialog(screen: str, message: CodeMessage) -> str:
     dialog = dialog_of(sys.platform, screen)
     if dialog is None:
         return "no screen"
-    said = dialog.said(message.text()).encode(errors="replace")
+    stdin = dialog.render_input(message.text()).encode(errors="replace")
     try:
-        status = await _run(dialog.arguments, said, message.seconds)
+        status = await _run(dialog.arguments, stdin, message.seconds)
     except TimeoutError:
-        return ""  # nobody has closed it, and the code has expired
-    return "" if status in dialog.dismissed else f"exit status {status}"
+        return ""  # the code has expired, and nobody has closed the dialog
+    return "" if status in dialog.closed_statuses else f"exit status {status}"
 
 
 def _applescript(text: str) -> str:
@@ -240,7 +244,7 @@ def _applescript(text: str) -> str:
 
 
 def _powershell(text: str) -> str:
-    # Nothing of the text can be taken for a command.
+    # Encoded, no part of the text can be read as a command.
     encoded = base64.b64encode(text.encode(errors="replace")).decode()
     return (
         "Add-Type -AssemblyName System.Windows.Forms\n"

@@ -1,14 +1,13 @@
-"""Request to Permit: the one place that decides whether something may be done. Does nothing itself."""
+"""The gate: the one place that decides whether a request may be served. Turns a request into a Permit."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from math import inf
 from typing import TypeAlias, TypeVar
 
 import msgspec
 
 from portico.access.identity import ASK, allows
-from portico.access.limits import Allowance, Limits, Rates, check_payload, check_text
+from portico.access.limits import Admission, Allowance, Limits, Rates, check_payload, check_text
 from portico.catalog import Catalog, Danger, Kind, Operation, Trust
 from portico.errors import (
     BadRequest,
@@ -22,24 +21,24 @@ from portico.errors import (
     UnknownField,
 )
 from portico.items import text_problem
-from portico.query import EVERYTHING, MAX_LIMIT, Query, check_bounds
+from portico.query import MATCH_ALL, MAX_LIMIT, Query, check_bounds
 from portico.requests import Ask, Call, Caller, Task, Watch
-from portico.safety.guard import Guard, Taken
+from portico.safety.guard import Guard, UsedStep
 from portico.safety.policy import OPERATOR_DECIDES, may_call, trust_needed
-from portico.telemetry import Observe, Refused
+from portico.telemetry import Recorder, RequestRefused
 
 T = TypeVar("T")
 
 Request: TypeAlias = Ask | Query | Call | Watch
 
 _SEAL = object()
-_MISSED = (NotFound, UnknownField)  # what another process may just have made
+_MISSED = (NotFound, UnknownField)  # which another process may just have created
 MAX_KEY = 255
-MAX_LET_IN = 10_000  # of whom it is kept that they may read a collection
-MAX_TURNS = 200  # earlier questions that come with one
+MAX_LET_IN = 10_000  # cached pairs of a collection and scopes that may read it
+MAX_TURNS = 200  # earlier questions sent with one
 
 
-# What callers authenticate with, by how their ids begin. Refusals name it, and never how to get one that allows more.
+# Kinds of credentials by the prefix of caller ids. Refusals name them, but not how to get more rights.
 CREDENTIALS: Mapping[str, str] = {"nip": "certificate of", "oauth": "token of"}
 KEY = "key"
 
@@ -50,10 +49,9 @@ class Permit(msgspec.Struct, frozen=True):
     request: Request
     caller: Caller
     operation: Operation | None
-    allowance: Allowance | None
     seal: object
-    cleared: bool = False  # by the guard too: it may be run
-    taken: Taken | None = None  # the step of an execution that it uses up
+    cleared: bool = False  # by the guard too, so that it may run
+    used_step: UsedStep | None = None  # the step of an execution that it uses up
 
     def __post_init__(self) -> None:
         if self.seal is not _SEAL:
@@ -61,7 +59,7 @@ class Permit(msgspec.Struct, frozen=True):
 
 
 class Gate:
-    """Checks rate, size, that the thing exists, scopes and danger."""
+    """Checks rate, size, existence, scopes and danger."""
 
     def __init__(
         self,
@@ -69,82 +67,84 @@ class Gate:
         refresh: Callable[[], Awaitable[bool]],
         limits: Limits,
         rates: Rates,
-        observe: Observe,
+        record: Recorder,
         guard: Guard,
         renewed: Callable[[Caller], Awaitable[Caller]],
     ) -> None:
         self._catalog = catalog
-        self._refresh = refresh  # bring the catalog up to date; whether there was anything new
+        self._refresh = refresh  # updates the catalog; returns whether it changed
         self._limits = limits
         self._rates = rates
-        self._observe = observe
+        self._record = record
         self._guard = guard
-        self._renewed = renewed  # a caller that asked earlier, as of now
+        self._renewed = renewed  # returns an earlier caller with its current rights
         self._seen: Catalog | None = None
-        self._let_in: set[tuple[str, frozenset[str]]] = set()  # who may read what, by this catalog
+        self._let_in: set[tuple[str, frozenset[str]]] = set()  # pairs of a collection and scopes that may read it
 
     async def admit(self, request: Request, caller: Caller) -> Permit:
-        """A Permit for the request, or the reason why not."""
+        """Return a Permit for the request, or raise the reason why not."""
         try:
-            allowance = await self._rates.spend(caller.rate_key, anonymous=caller.is_anonymous)
-            operation = await self._settled(request, caller)
-            return Permit(request, caller, operation, allowance, _SEAL)
+            await self._rates.charge(caller.rate_key, anonymous=caller.is_anonymous)
+            return await self.check(request, caller)
         except SiteError as error:
-            self._observe(Refused(type(request).__name__, caller.id, type(error).__name__))
+            self._record(RequestRefused(type(request).__name__, caller.id, type(error).__name__))
             raise
 
-    def recheck(self, query: Query, caller: Caller) -> None:
-        """Refuse a query that was admitted by an older catalog, if it is not by the one that there is now."""
+    async def check(self, request: Request, caller: Caller) -> Permit:
+        """Return a Permit for a request that is part of work already paid for, or raise the reason why not."""
         try:
-            self._checked(query, caller)
+            operation = self._check(request, caller)
+        except _MISSED:
+            operation = await self.look_up(lambda: self._check(request, caller))
+        return Permit(request, caller, operation, _SEAL)
+
+    def recheck(self, query: Query, caller: Caller) -> None:
+        """Refuse a query that was admitted under an older catalog if the current one would not admit it."""
+        try:
+            self._check(query, caller)
         except SiteError as error:
-            self._observe(Refused(type(query).__name__, caller.id, type(error).__name__))
+            self._record(RequestRefused(type(query).__name__, caller.id, type(error).__name__))
             raise
 
     async def clear(self, permit: Permit) -> Permit:
-        """A Permit to run a call whose parameters were found to fit, or the reason why not now."""
+        """Return a Permit to run a call with valid parameters, or raise the reason why not now."""
         call, operation = permit.request, permit.operation
         if not isinstance(call, Call) or operation is None:
             raise TypeError("Only calls are run")
         try:
-            taken = await self._guard.clear(call, operation, permit.caller)
+            used_step = await self._guard.clear(call, operation, permit.caller)
         except SiteError as error:
-            self._observe(Refused("Call", permit.caller.id, type(error).__name__))
+            self._record(RequestRefused("Call", permit.caller.id, type(error).__name__))
             raise
-        return Permit(call, permit.caller, operation, permit.allowance, _SEAL, True, taken)
+        return Permit(call, permit.caller, operation, _SEAL, True, used_step)
 
-    async def spend(self, caller: Caller) -> Allowance:
-        """Take one request out of a caller's allowance; for what is asked beside the doors."""
+    async def begin(self, caller: Caller) -> Admission:
+        """Take one unit out of a caller's allowance for a piece of work, and return the context to do it in."""
+        await self.spend(caller)
+        return Admission(caller.rate_key)
+
+    async def spend(self, caller: Caller) -> None:
+        """Take one unit out of a caller's allowance, unless the edge has taken it for this request."""
         try:
-            return await self._rates.spend(caller.rate_key, anonymous=caller.is_anonymous)
+            await self._rates.charge(caller.rate_key, anonymous=caller.is_anonymous)
         except SiteError as error:
-            self._observe(Refused("request", caller.id, type(error).__name__))
+            self._record(RequestRefused("request", caller.id, type(error).__name__))
             raise
-
-    def charging(self, caller: Caller) -> "Charging":
-        """Where a request is understood, so that what cannot be understood costs as much as what can."""
-        return Charging(self, caller)
 
     def left(self, caller: Caller) -> Allowance:
-        """What is left of a caller's allowance, without taking anything out of it."""
+        """Return what is left of a caller's allowance, without using any."""
         return self._rates.left(caller.rate_key, anonymous=caller.is_anonymous)
 
     async def resume(self, task: Task) -> Permit:
-        """A Permit for work that was admitted before and goes on later. What is forbidden by now stays undone."""
+        """Return a Permit for work that was admitted earlier and continues now. Raise if it has become forbidden."""
         caller = await self._renewed(task.caller)
-        operation = await self.settled(lambda: self._admitted_operation(task.call, caller))
+        operation = await self.look_up(lambda: self._admit_operation(task.call, caller))
         if operation.kind is not Kind.READ:
             await self._guard.refuse_blocked(caller)
-        return Permit(task.call, caller, operation, None, _SEAL, True)
+        return Permit(task.call, caller, operation, _SEAL, True)
 
-    async def _settled(self, request: Request, caller: Caller) -> Operation | None:
-        try:
-            return self._checked(request, caller)
-        except _MISSED:
-            return await self.settled(lambda: self._checked(request, caller))
-
-    async def settled(self, check: Callable[[], T]) -> T:
-        """What a check of the catalog says. What it misses another process may have made: then it is asked again."""
+    async def look_up(self, check: Callable[[], T]) -> T:
+        """Return the result of a check of the catalog. If something is missing, refresh the catalog and check again."""
         try:
             return check()
         except _MISSED:
@@ -152,7 +152,7 @@ class Gate:
                 raise
         return check()
 
-    def _checked(self, request: Request, caller: Caller) -> Operation | None:
+    def _check(self, request: Request, caller: Caller) -> Operation | None:
         if caller.trust is Trust.UNTESTED:
             raise TrustInsufficient(
                 "This caller is not trusted with anything yet",
@@ -173,7 +173,7 @@ class Gate:
                 self._check_collection(request.collection, caller)
                 return None
             case Call():
-                operation = self._admitted_operation(request, caller)
+                operation = self._admit_operation(request, caller)
                 _check_call(request)
                 check_payload(request.params, self._limits)
                 return operation
@@ -181,7 +181,7 @@ class Gate:
     def _check_query(self, query: Query, caller: Caller) -> None:
         if query.text:
             check_text(query.text, self._limits)
-        if query.where is not EVERYTHING:
+        if query.where is not MATCH_ALL:
             check_bounds(query.where)
         self._check_collection(query.collection, caller)
 
@@ -192,7 +192,7 @@ class Gate:
         check_payload({"answers": ask.answers, "settled": ask.settled}, self._limits)
         check_bounds(ask.where)
         if not 1 <= ask.limit <= MAX_LIMIT:
-            raise BadRequest(f"A question asks for 1 to {MAX_LIMIT} items", limit=ask.limit)
+            raise BadRequest(f"`limit` must be between 1 and {MAX_LIMIT}", limit=ask.limit)
         if not 0 <= ask.start <= MAX_LIMIT:
             raise BadRequest(f"`start` must be between 0 and {MAX_LIMIT}", param="start", start=ask.start)
         if len(ask.previous) > MAX_TURNS or len(ask.memory) > MAX_TURNS:
@@ -219,14 +219,14 @@ class Gate:
         self._let_in.add((name, caller.scopes))
 
     def may(self, operation: Operation, caller: Caller) -> bool:
-        """Whether a caller could have an operation run, as things are."""
+        """Return whether a caller may run an operation."""
         return may_call(operation, caller)
 
     def readable(self, caller: Caller) -> list[str]:
-        """The collections a caller may read."""
+        """Return the names of the collections that a caller may read."""
         return [c.name for c in self._catalog().public if allows(caller.scopes, Kind.READ, c.name)]
 
-    def _admitted_operation(self, call: Call, caller: Caller) -> Operation:
+    def _admit_operation(self, call: Call, caller: Caller) -> Operation:
         operation = self._catalog().operation(call.operation)
         if not operation.open and not allows(caller.scopes, operation.kind, operation.collection, operation.name):
             raise _refusal(caller, f"{operation.kind}:{operation.collection or operation.name}")
@@ -246,26 +246,11 @@ class Gate:
         return operation
 
 
-@dataclass(frozen=True, slots=True)
-class Charging:
-    """Takes a request out of a caller's allowance when it is refused in here."""
-
-    gate: Gate
-    caller: Caller
-
-    async def __aenter__(self) -> None:
-        pass
-
-    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, SiteError):
-            await self.gate.spend(self.caller)
-
-
 def _check_call(call: Call) -> None:
     if len(call.key) > MAX_KEY or text_problem(call.key):
-        raise BadRequest(f"An idempotency key may have up to {MAX_KEY} ordinary characters", limit=MAX_KEY)
+        raise BadRequest(f"An idempotency key may have up to {MAX_KEY} printable characters", limit=MAX_KEY)
     if call.timeout is not None and not 0 < call.timeout < inf:
-        raise BadRequest("A timeout is a number of seconds above 0", timeout=str(call.timeout))
+        raise BadRequest("`timeout` must be a number of seconds above 0", timeout=str(call.timeout))
 
 
 def _danger_of(request: Request, catalog: Catalog) -> Danger:

@@ -1,4 +1,4 @@
-"""The safety loop: executions of agents, from their start to their end. Runs nothing itself."""
+"""The execution loop: executions of agents from start to end. Runs no operations itself."""
 
 import secrets
 import unicodedata
@@ -14,80 +14,82 @@ from portico.errors import AgentBlocked, InvalidParams, RateLimited, SiteError, 
 from portico.requests import Caller
 from portico.safety.challenges import MAX_NOTE, Challenges
 from portico.safety.confirmations import Confirmations, confirmation_id
-from portico.safety.context import Office, agent_of, digest_of
-from portico.safety.models import Execution, ExecutionState, Notification, Progress
-from portico.safety.records import Agent, Broadcast, Confirmation, Finished, Run
+from portico.safety.context import SafetyContext, agent_of, digest_of
+from portico.safety.models import Execution, ExecutionProgress, ExecutionState, Notification
+from portico.safety.records import AgentRecord, AgentRun, Broadcast, ConfirmationRecord, FinishedRecord
 from portico.safety.reporting import (
     STEP,
-    Report,
-    Reported,
-    Reporting,
-    Sent,
-    action_of,
-    bound,
+    Outbox,
+    ReportHandler,
+    StepDecision,
+    StepReport,
+    action_digest,
+    is_risk_of_call_only,
     read_report,
-    says_no_more,
+    resolve_call,
 )
-from portico.safety.transaction import Sheets
+from portico.safety.transaction import Transaction
 
 MAX_RUNS = 20  # of one caller, at once
 MAX_NAME = 100
 MAX_BROADCASTS = 1000
 MAX_NEWS = 100
-MAX_REFUSED = 10_000
+MAX_AUDITED = 10_000
 
 
-class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+class ExecutionLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_autonomous_steps: int
     steps_remaining: int
     risk_tolerance: str
     mode: str
 
 
-class Started(msgspec.Struct, frozen=True, kw_only=True):
-    """An execution that has begun, and what holds for it."""
+class ExecutionStarted(msgspec.Struct, frozen=True, kw_only=True):
+    """An execution that has started, and its limits."""
 
     execution_id: str
     status: ExecutionState
     started_at: datetime
-    limits: Bounds
+    limits: ExecutionLimits
 
 
-class Loop:
+class ExecutionLoop:
     def __init__(
         self,
-        office: Office,
+        context: SafetyContext,
         confirmations: Confirmations,
         challenges: Challenges,
         operations: Callable[[], Mapping[str, Operation]],
     ) -> None:
-        self._office = office
+        self._context = context
         self._confirmations = confirmations
         self._challenges = challenges
-        self._operations = operations  # of the site, that agents could have run
-        self._refused: dict[str, datetime] = {}  # until when it is not written down again that one was
+        self._operations = operations  # of the site, that agents may call
+        self._audit_again_at: dict[str, datetime] = {}  # by agent: when a refusal is audited again
 
     @property
     def mode(self) -> str:
-        return self._office.settings.mode
+        return self._context.settings.mode
 
-    # What agents do
+    # For agents
 
     async def start(
         self, name: str, goal: Mapping[str, Any], steps: int | None, caller: Caller, session: str
-    ) -> Started:
-        agent_name = _checked_name(name, caller)
+    ) -> ExecutionStarted:
+        agent_name = _normalize_name(name, caller)
         await self.refuse_blocked(caller)
-        terms, office = self._office.terms(caller, steps), self._office
+        terms, context = self._context.rules_for(caller, steps), self._context
 
-        def work(sheets: Sheets) -> Started | SiteError:
-            agent = self.current(sheets, caller)
+        def work(transaction: Transaction) -> ExecutionStarted | SiteError:
+            agent = self.load_agent(transaction, caller)
             if agent.block:
-                return blocked(agent)
+                return block_error(agent)
             if len(agent.runs) >= MAX_RUNS:
-                return RateLimited(f"{MAX_RUNS} executions are under way", limit=MAX_RUNS, hint="End one first.")
-            now = office.clock()
-            run = Run(
+                return RateLimited(
+                    f"{MAX_RUNS} executions are already running", limit=MAX_RUNS, hint="End one of them first."
+                )
+            now = context.clock()
+            run = AgentRun(
                 id=secrets.token_hex(16),
                 agent=agent_name,
                 status="running",
@@ -97,8 +99,8 @@ class Loop:
                 goal=digest_of(goal),
                 session=session,
             )
-            office.file(sheets, replace(agent, name=caller.name, runs=(*agent.runs, run)))
-            sheets.tell(
+            context.save_agent(transaction, replace(agent, name=caller.name, runs=(*agent.runs, run)))
+            transaction.audit(
                 "EXECUTION_STARTED",
                 execution=run.id,
                 caller=agent.id,
@@ -107,47 +109,52 @@ class Loop:
                 limit=run.limit,
                 session=session,
             )
-            left = max(0, terms.steps - office.spent(agent))
-            bounds = Bounds(
-                max_autonomous_steps=terms.steps, steps_remaining=left, risk_tolerance=terms.tolerance, mode=self.mode
+            remaining = max(0, terms.steps - context.steps_spent(agent))
+            bounds = ExecutionLimits(
+                max_autonomous_steps=terms.steps,
+                steps_remaining=remaining,
+                risk_tolerance=terms.tolerance,
+                mode=self.mode,
             )
-            return Started(execution_id=run.id, status=run.status, started_at=whole_seconds(now), limits=bounds)
+            return ExecutionStarted(
+                execution_id=run.id, status=run.status, started_at=whole_seconds(now), limits=bounds
+            )
 
-        return await office.docket.change([(Agent, caller.rate_key)], work)
+        return await context.records.update([(AgentRecord, caller.rate_key)], work)
 
-    async def record(self, report: Report, caller: Caller) -> Reported:
-        """Hear of a step, and say whether it may be taken. What is said holds from when this returns."""
-        name = _checked_name(report.agent, caller)
+    async def report_step(self, report: StepReport, caller: Caller) -> StepDecision:
+        """Decide whether a reported step may be taken. The decision is on disk when this returns."""
+        name = _normalize_name(report.agent, caller)
         await self.refuse_blocked(caller)
         operations = self._operations()
-        terms = self._office.terms(caller)
+        terms = self._context.rules_for(caller)
         reading = read_report(report, terms, operations)
-        step = bound(reading, report, operations)
-        action = action_of(reading, step)
-        is_only_call = step.is_exact and says_no_more(reading, step, terms, operations)
+        step = resolve_call(reading, report, operations)
+        action = action_digest(reading, step)
+        is_only_call = step.is_exact and is_risk_of_call_only(reading, step, terms, operations)
         call = confirmation_id(caller, "call", step.operation, step.params) if is_only_call else ""
-        names = [(Agent, caller.rate_key), (Confirmation, confirmation_id(caller, "step", STEP, action))]
+        names = [(AgentRecord, caller.rate_key), (ConfirmationRecord, confirmation_id(caller, "step", STEP, action))]
         if call:
-            names.append((Confirmation, call))
+            names.append((ConfirmationRecord, call))
         await self._confirmations.drop_stale_params(caller.rate_key)
         operation = operations.get(step.operation)
-        denial = self._office.policies.denial(operation, step.arguments, caller) if operation else ""
-        news = await self._news()
-        sent = Sent()
+        denial = self._context.policies.denial(operation, step.arguments, caller) if operation else ""
+        news = await self._list_block_notices()
+        outbox = Outbox()
 
-        def work(sheets: Sheets) -> Reported | SiteError:
-            sent.challenges.clear()
-            agent = self.current(sheets, caller)
+        def work(transaction: Transaction) -> StepDecision | SiteError:
+            outbox.challenges.clear()
+            agent = self.load_agent(transaction, caller)
             if agent.block:
-                return blocked(agent)
-            run = _found(agent, name, report.execution)
+                return block_error(agent)
+            run = _find_run(agent, name, report.execution)
             if run is None:
                 return _no_execution(report.execution or name)
-            return Reporting(
-                self._office,
+            return ReportHandler(
+                self._context,
                 self._confirmations,
                 self._challenges,
-                sheets,
+                transaction,
                 agent,
                 run,
                 report,
@@ -158,147 +165,156 @@ class Loop:
                 denial,
                 caller,
                 news,
-                sent,
-            ).answered()
+                outbox,
+            ).handle()
 
-        reported = await self._office.docket.change(names, work)
-        for challenge, code in sent.challenges:
+        decision = await self._context.records.update(names, work)
+        for challenge, code in outbox.challenges:
             self._challenges.show(challenge, code)
-        return reported
+        return decision
 
-    async def _news(self) -> list[Notification]:
-        """Of other agents that are blocked: the newest, in the order that they came in."""
-        known = await self._office.docket.all(Broadcast, MAX_BROADCASTS)
-        return sorted((each.notice for each in known), key=lambda notice: notice.timestamp)[-MAX_NEWS:]
+    async def _list_block_notices(self) -> list[Notification]:
+        """Return the latest notifications about other blocked agents, in order."""
+        broadcasts = await self._context.records.list_all(Broadcast, MAX_BROADCASTS)
+        return sorted((broadcast.notice for broadcast in broadcasts), key=lambda notice: notice.timestamp)[-MAX_NEWS:]
 
     async def end(
         self, name: str, execution: str, status: Literal["completed", "cancelled"], summary: str, caller: Caller
     ) -> Execution:
-        agent_name = _checked_name(name, caller)
+        agent_name = _normalize_name(name, caller)
         await self.refuse_blocked(caller)
 
-        def work(sheets: Sheets) -> Execution | SiteError:
-            agent = self.current(sheets, caller)
+        def work(transaction: Transaction) -> Execution | SiteError:
+            agent = self.load_agent(transaction, caller)
             if agent.block:
-                return blocked(agent)
-            run = _found(agent, agent_name, execution)
+                return block_error(agent)
+            run = _find_run(agent, agent_name, execution)
             if run is None:
                 return _no_execution(execution or agent_name)
-            agent, (finished,) = self._office.end_runs(sheets, agent, [run], status, summary)
-            self._office.file(sheets, agent)
-            return _shown_end(finished)
+            agent, (finished,) = self._context.end_runs(transaction, agent, [run], status, summary)
+            self._context.save_agent(transaction, agent)
+            return to_finished_execution(finished)
 
-        return await self._office.docket.change([(Agent, caller.rate_key)], work)
+        return await self._context.records.update([(AgentRecord, caller.rate_key)], work)
 
     async def status(self, id: str, caller: Caller) -> Execution | None:
-        """Where an execution of this caller is; None if it has none of this id."""
-        agent = await self._office.docket.read(Agent, caller.rate_key)
+        """Return the state of a caller's execution; None if it has none with this id."""
+        agent = await self._context.records.read(AgentRecord, caller.rate_key)
         for run in agent.runs if agent else ():
             if run.id == id:
-                return self._show_lapsed(run) if self._office.has_lapsed(run) else _shown(run)
-        finished = await self._office.docket.read(Finished, id)
-        return _shown_end(finished) if finished and finished.principal == caller.rate_key else None
+                return self._show_lapsed(run) if self._context.has_lapsed(run) else to_execution(run)
+        finished = await self._context.records.read(FinishedRecord, id)
+        return to_finished_execution(finished) if finished and finished.principal == caller.rate_key else None
 
-    async def under_way(self) -> list[tuple[str, Execution]]:
-        """The executions of all callers that are not over, the newest first."""
-        agents = await self._office.docket.all(Agent)
-        live = [(each.id, run) for each in agents for run in each.runs if not self._office.has_lapsed(run)]
+    async def list_running(self) -> list[tuple[str, Execution]]:
+        """Return the running executions of all callers, newest first, each with its caller."""
+        agents = await self._context.records.list_all(AgentRecord)
+        live = [(agent.id, run) for agent in agents for run in agent.runs if not self._context.has_lapsed(run)]
         live.sort(key=lambda pair: pair[1].started, reverse=True)
-        return [(principal, _shown(run)) for principal, run in live]
+        return [(principal, to_execution(run)) for principal, run in live]
 
-    # What happens to agents
+    # Blocks, pauses and ends
 
     async def refuse_blocked(self, caller: Caller) -> None:
-        agent = await self._office.docket.read(Agent, caller.rate_key)
+        agent = await self._context.records.read(AgentRecord, caller.rate_key)
         if agent and agent.block:
-            await self._challenges.show_again(agent.block.challenge)
-            await self._told_of(agent)
-            raise blocked(agent)
+            await self._challenges.reissue_expired(agent.block.challenge)
+            await self._audit_blocked_attempt(agent)
+            raise block_error(agent)
 
-    async def _told_of(self, agent: Agent) -> None:
-        """Write down that a blocked agent has tried something; once in a minute is enough."""
-        now = self._office.clock()
-        if now < self._refused.get(agent.id, now):
+    async def _audit_blocked_attempt(self, agent: AgentRecord) -> None:
+        """Audit the attempt of a blocked agent, at most once a minute."""
+        now = self._context.clock()
+        if now < self._audit_again_at.get(agent.id, now):
             return
-        if len(self._refused) >= MAX_REFUSED:
-            self._refused.clear()
-        self._refused[agent.id] = now + timedelta(seconds=60)
-        await self._office.docket.change(
-            [], lambda sheets: sheets.tell("OPERATION_DENIED", caller=agent.id, reason="blocked")
+        if len(self._audit_again_at) >= MAX_AUDITED:
+            self._audit_again_at.clear()
+        self._audit_again_at[agent.id] = now + timedelta(seconds=60)
+        await self._context.records.update(
+            [], lambda transaction: transaction.audit("OPERATION_DENIED", caller=agent.id, reason="blocked")
         )
 
-    def current(self, sheets: Sheets, caller: Caller) -> Agent:
-        """An agent as of now: executions that were silent for too long are over."""
-        agent, now = agent_of(sheets, caller), self._office.clock()
-        lapsed = [run for run in agent.runs if self._office.has_lapsed(run)]
-        agent, _ = self._office.end_runs(sheets, agent, lapsed, "cancelled", "Nothing was heard of it for too long")
-        current = replace(
+    def load_agent(self, transaction: Transaction, caller: Caller) -> AgentRecord:
+        """Return an agent as of now, without executions that have been silent for too long."""
+        agent, now = agent_of(transaction, caller), self._context.clock()
+        lapsed = [run for run in agent.runs if self._context.has_lapsed(run)]
+        agent, _ = self._context.end_runs(transaction, agent, lapsed, "cancelled", "No step was reported for too long")
+        agent_now = replace(
             agent,
-            grants=tuple(each for each in agent.grants if now < each.expires),
+            grants=tuple(grant for grant in agent.grants if now < grant.expires),
             pause=agent.pause if agent.pause and now < agent.pause.expires else None,
             undecided={step: until for step, until in agent.undecided.items() if now < until},
         )
         if lapsed:
-            self._office.file(sheets, current)  # also if nothing else is: they end once
-        return current
+            self._context.save_agent(transaction, agent_now)  # even if nothing else changes, so that they end only once
+        return agent_now
 
-    def _show_lapsed(self, run: Run) -> Execution:
-        return replace(_shown(run), status="cancelled", finished_at=whole_seconds(self._office.lapses_at(run)))
+    def _show_lapsed(self, run: AgentRun) -> Execution:
+        return replace(to_execution(run), status="cancelled", finished_at=whole_seconds(self._context.lapses_at(run)))
 
-    async def cancel(self, principal: str, session: str) -> None:
-        """End the executions of a session that is over."""
+    async def cancel_session(self, principal: str, session: str) -> None:
+        """End the executions of a closed session."""
 
-        def work(sheets: Sheets) -> None:
-            self._stop(sheets, principal, lambda run: run.session == session, "The session is over")
+        def work(transaction: Transaction) -> None:
+            self._cancel_runs(transaction, principal, lambda run: run.session == session, "The session is over")
 
-        await self._office.docket.change([(Agent, principal)], work)
+        await self._context.records.update([(AgentRecord, principal)], work)
 
     async def stop(self, id: str, note: str, by: Caller) -> tuple[str, Execution]:
-        """End an execution, whosever it is; that is given back, too."""
-        principal = next((each for each, known in await self.under_way() if known.execution_id == id), None)
+        """End an execution of any caller; return the caller and the execution."""
+        principal = next(
+            (owner for owner, execution in await self.list_running() if execution.execution_id == id), None
+        )
         if principal is None:
             raise _no_execution(id)
 
-        def work(sheets: Sheets) -> Execution | SiteError:
-            said = {"by": by.rate_key, "note": note[:MAX_NOTE]}
-            ended = self._stop(sheets, principal, lambda run: run.id == id, f"Ended by {by.rate_key}", **said)
-            return _shown_end(ended[0]) if ended else _no_execution(id)
+        def work(transaction: Transaction) -> Execution | SiteError:
+            details = {"by": by.rate_key, "note": note[:MAX_NOTE]}
+            finished = self._cancel_runs(
+                transaction, principal, lambda run: run.id == id, f"Ended by {by.rate_key}", **details
+            )
+            return to_finished_execution(finished[0]) if finished else _no_execution(id)
 
-        return principal, await self._office.docket.change([(Agent, principal)], work)
+        return principal, await self._context.records.update([(AgentRecord, principal)], work)
 
-    def _stop(
-        self, sheets: Sheets, principal: str, is_over: Callable[[Run], bool], summary: str, **said: str
-    ) -> list[Finished]:
+    def _cancel_runs(
+        self,
+        transaction: Transaction,
+        principal: str,
+        matches: Callable[[AgentRun], bool],
+        summary: str,
+        **details: str,
+    ) -> list[FinishedRecord]:
         """End some executions of a caller."""
-        agent = sheets.get(Agent, principal)
-        over = [run for run in agent.runs if is_over(run)] if agent else []
+        agent = transaction.get(AgentRecord, principal)
+        over = [run for run in agent.runs if matches(run)] if agent else []
         if agent is None or not over:
             return []
-        agent, finished = self._office.end_runs(sheets, agent, over, "cancelled", summary, **said)
-        self._office.file(sheets, agent)
+        agent, finished = self._context.end_runs(transaction, agent, over, "cancelled", summary, **details)
+        self._context.save_agent(transaction, agent)
         return finished
 
-    async def forget_pauses(self) -> None:
-        """After a restart steps are looked at anew; blocks stay (8.8.3)."""
-        for each in await self._office.docket.all(Agent):
-            if each.pause:
-                await self._office.docket.change(
-                    [(Agent, each.id)], lambda sheets, id=each.id: self._unpause(sheets, id)
+    async def clear_pauses(self) -> None:
+        """Clear pauses after a restart, so that steps are evaluated again. Blocks stay (8.8.3)."""
+        for agent in await self._context.records.list_all(AgentRecord):
+            if agent.pause:
+                await self._context.records.update(
+                    [(AgentRecord, agent.id)], lambda transaction, id=agent.id: self._unpause(transaction, id)
                 )
 
-    def _unpause(self, sheets: Sheets, id: str) -> None:
-        agent = sheets.get(Agent, id)
+    def _unpause(self, transaction: Transaction, id: str) -> None:
+        agent = transaction.get(AgentRecord, id)
         if agent:
-            self._office.file(sheets, replace(agent, pause=None))
+            self._context.save_agent(transaction, replace(agent, pause=None))
 
 
-def blocked(agent: Agent) -> AgentBlocked:
+def block_error(agent: AgentRecord) -> AgentBlocked:
     id = agent.block.challenge if agent.block else ""
     return AgentBlocked(
         "This agent is blocked until a person has verified its step",
         reason="agent_blocked",
         verification_id=id,
-        hint="A person has to enter the code they were shown, or release it.",
+        hint="A person has to enter the code shown to them, or release the agent.",
     )
 
 
@@ -306,25 +322,25 @@ def _no_execution(name: str) -> UnknownTask:
     return UnknownTask("There is no such execution", execution_id=name, hint="Start one with execute_agent.")
 
 
-def _checked_name(name: str, caller: Caller) -> str:
+def _normalize_name(name: str, caller: Caller) -> str:
     if caller.is_anonymous:
-        raise Unauthenticated("Executions are for callers with a key", hint="Send an API key.")
+        raise Unauthenticated("Executions need an API key", hint="Send one as a bearer token or x-api-key.")
     normal = unicodedata.normalize("NFKC", name).strip().casefold()
     if not normal or len(normal) > MAX_NAME or not normal.isprintable():
         raise InvalidParams(
-            f"An agent is named with 1 to {MAX_NAME} printable characters", param="element_name", operation=STEP
+            f"`element_name` must have 1 to {MAX_NAME} printable characters", param="element_name", operation=STEP
         )
     return normal
 
 
-def _found(agent: Agent, name: str, execution: str) -> Run | None:
-    fitting = [run for run in agent.runs if run.agent == name and (not execution or run.id == execution)]
-    return fitting[-1] if fitting else None
+def _find_run(agent: AgentRecord, name: str, execution: str) -> AgentRun | None:
+    runs = [run for run in agent.runs if run.agent == name and (not execution or run.id == execution)]
+    return runs[-1] if runs else None
 
 
-def _shown(run: Run) -> Execution:
-    share = min(100.0, round(100 * run.count / run.limit, 1)) if run.limit else 0.0
-    progress = Progress(current=run.count, total=run.limit, percentage=share, message=run.message)
+def to_execution(run: AgentRun) -> Execution:
+    percentage = min(100.0, round(100 * run.count / run.limit, 1)) if run.limit else 0.0
+    progress = ExecutionProgress(current=run.count, total=run.limit, percentage=percentage, message=run.message)
     return Execution(
         execution_id=run.id,
         status=run.status,
@@ -334,6 +350,6 @@ def _shown(run: Run) -> Execution:
     )
 
 
-def _shown_end(finished: Finished) -> Execution:
-    ended = whole_seconds(finished.finished)
-    return replace(_shown(finished.run), finished_at=ended, error=finished.error, summary=finished.summary)
+def to_finished_execution(finished: FinishedRecord) -> Execution:
+    finished_at = whole_seconds(finished.finished)
+    return replace(to_execution(finished.run), finished_at=finished_at, error=finished.error, summary=finished.summary)

@@ -1,4 +1,4 @@
-"""Agents under supervision: what they report, what they are told, and what waits for a person. Decides nothing."""
+"""Result types of supervision: executions, notifications, directives, and what waits for a person."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -13,8 +13,8 @@ Decision: TypeAlias = Literal["approve", "reject"]
 NoticeType: TypeAlias = Literal["permission_pending", "autonomy_pause", "danger_zone", "status", "error"]
 
 
-class Tier(StrEnum):
-    """How much has to happen before an agent may go on."""
+class RiskTier(StrEnum):
+    """What has to happen before an agent may continue."""
 
     ADVISORY = "advisory"
     CONFIRM = "confirm"
@@ -22,7 +22,7 @@ class Tier(StrEnum):
     DANGER_ZONE = "danger_zone"
 
 
-class About(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class NotificationSubject(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     """What a notification is about."""
 
     operation: str = ""
@@ -32,27 +32,27 @@ class About(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_
 
 
 class Notification(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """Something that happened since an agent last reported."""
+    """An event since an agent's last report."""
 
     type: NoticeType
     message: str
-    metadata: About = About()
+    metadata: NotificationSubject = NotificationSubject()
     timestamp: datetime
 
 
 class Directive(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """Whether an agent may take the step it has reported, and why."""
+    """Whether an agent may take the step that it reported, and why."""
 
     may_continue: bool = msgspec.field(name="continue")
     factors: tuple[str, ...]
     stopped: bool = False
     reason: str = ""
     steps_remaining: int | None = None
-    next_step_risk: Tier | None = None
+    next_step_risk: RiskTier | None = None
     notifications: tuple[Notification, ...] = ()
 
 
-class Progress(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class ExecutionProgress(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     current: int
     total: int
     percentage: float
@@ -60,36 +60,36 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Execution(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Where an execution is (MCP-AQL 8.4.3)."""
+    """The state of an execution (MCP-AQL 8.4.3)."""
 
     execution_id: str
     status: ExecutionState
     element_name: str = ""
     started_at: datetime | None = None
     finished_at: datetime | None = None
-    progress: Progress | None = None
+    progress: ExecutionProgress | None = None
     error: dict[str, Any] | None = None
     summary: str = ""
     result: Any = None
 
 
-class Waiting(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Something that somebody else has to agree to, as those see it who may."""
+class PendingConfirmation(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A request for approval, as approvers see it."""
 
     token: str
     what: Literal["call", "step"]
-    caller: str  # whose it is; nobody agrees to their own
+    caller: str  # who may not approve it
     name: str
     operation: str
-    params: dict[str, Any] = {}  # all of them, whole
+    params: dict[str, Any] = {}  # complete
     danger: str = ""
     reasons: tuple[str, ...] = ()
     issued: datetime
     expires: datetime
-    digest: str  # of everything above that is agreed to; an approval names it
+    digest: str  # of everything above that is approved; an approval names it
 
 
-class Challenged(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class PendingChallenge(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A step that only a person with the code can release. The code itself is never part of it."""
 
     id: str
@@ -98,15 +98,15 @@ class Challenged(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     hint: str
     operation: str = ""  # of this site, if the step names one
     params: dict[str, Any] | None = None  # None if the step did not name them
-    tier: Tier
+    tier: RiskTier
     reasons: tuple[str, ...] = ()
     blocks: bool
     issued: datetime
     expires: datetime
 
 
-class Blocked(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A caller whose agents do nothing more until a person has looked."""
+class BlockedAgent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A caller whose agents are blocked until a person releases them."""
 
     caller: str
     agent: str
@@ -115,31 +115,31 @@ class Blocked(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     verification_id: str
 
 
-class Pending(msgspec.Struct, frozen=True):
+class PendingItems(msgspec.Struct, frozen=True):
     """Everything that waits for a person."""
 
-    confirmations: tuple[Waiting, ...]
-    challenges: tuple[Challenged, ...]
-    blocks: tuple[Blocked, ...]
+    confirmations: tuple[PendingConfirmation, ...]
+    challenges: tuple[PendingChallenge, ...]
+    blocks: tuple[BlockedAgent, ...]
 
 
-class PendingApprovals(Pending, frozen=True, kw_only=True):
-    """A page of what waits for a person, every call whole."""
+class PendingApprovals(PendingItems, frozen=True, kw_only=True):
+    """A page of what waits for a person, with complete calls."""
 
     more: Annotated[int, Meta(description="How many confirmations follow on later pages")] = 0
     cursor: Annotated[str, Meta(description="For the next page; empty on the last one")] = ""
 
 
-class Code:
-    """A verification code. It is shown only by who asks for it by name, never by printing or logging this."""
+class VerificationCode:
+    """A verification code. Printing or logging this object does not reveal it."""
 
     __slots__ = ("_text",)
 
     def __init__(self, text: str) -> None:
         self._text = text
 
-    def revealed(self) -> str:
-        """The code itself, for a channel that agents cannot read."""
+    def reveal(self) -> str:
+        """Return the code itself, for a channel that agents cannot read."""
         return self._text
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What a text says, however it is written: its words under every disguise, and globs that find them. Decides nothing.
+"""Normalizes texts: finds their words under every disguise, and compiles globs that match them. Decides nothing.
 
 All of it takes time linear in the text, which is cut to a bound first: who writes a hint may want it to be slow.
 """
@@ -19,9 +19,9 @@ import re2
 
 from portico.errors import ConfigError
 
-MAX_LAYER = 4096  # characters of a text that are looked at; fewer than the digits that Python reads as one number
-MIN_CODE = 8  # characters that are hardly hexadecimal by chance
-ROUNDS = 3  # of decoding what was encoded
+MAX_LAYER = 4096  # characters of a text that are read; fewer than the digits that Python parses as one number
+MIN_CODE = 8  # characters that are rarely hexadecimal by chance
+ROUNDS = 3  # of decoding
 
 _WORD = re.compile(r"[^\W_]+")
 _SPELLED = re.compile(r"\b(?:[^\W_] ){2,}[^\W_]\b")
@@ -57,11 +57,11 @@ _LEET = re.compile(r"[\w@$€£¥₳₵₣₲₭₥₦₱₴₮₩]+")
 _RUN = re.compile(r"[A-Za-z0-9+/=]{20,}")
 _SCRIPTED = re.compile(r"[^\W\d_]+")
 
-# What a shell reads as nothing or as a space. Strings that are put together ('dr' + 'op') are one word.
+# What a shell reads as nothing or as a space. Concatenated strings ('dr' + 'op') are one word.
 _BLANK = re.compile(r"\$\{?IFS\}?(?:\$\d)?")
 _QUOTING = re.compile(r"['\"]\s{0,2}[+.]\s{0,2}['\"]|\$\{?[@*\d!]\}?|\$\{\w{0,20}\}|\$\(\)|['\"\\^`]")
 
-# Letters, and combining marks, that show nothing.
+# Letters and combining marks that are invisible.
 _FILLERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0")
 _SELECTORS = frozenset(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
 
@@ -83,7 +83,7 @@ _LOOKALIKES: tuple[tuple[str, str], ...] = (
     ("ⱡɽɇⱨⱪⱬɏ", "lrehkzy"),
     ("ꓐꓑꓒꓓꓔꓖꓗꓙꓚꓜꓝꓟꓠꓡꓢꓣꓦꓧꓪꓫꓬꓮꓰꓲꓳꓴ", "bpddtgkjczfmnlsrvhwxyaeiou"),
 )
-_SYMBOLS = (0x1F150, 0x1F170, 0x1F1E6)  # letters in black circles, in black squares, and those that make flags
+_SYMBOLS = (0x1F150, 0x1F170, 0x1F1E6)  # letters in black circles and squares, and regional indicators
 _PLAIN_LETTERS: Mapping[int, int] = {
     **{ord(strange): ord(letter) for alike in _LOOKALIKES for strange, letter in zip(*alike, strict=True)},
     **{first + place: ord("a") + place for first in _SYMBOLS for place in range(26)},
@@ -91,22 +91,22 @@ _PLAIN_LETTERS: Mapping[int, int] = {
 _LEET_LETTERS: tuple[Mapping[int, int], ...] = tuple(
     str.maketrans("01345@7$€£¥₳₵₣₲₭₥₦₱₴₮₩", f"o{one}easatselyacfgkmnpstw") for one in "li"
 )
-_MINGLING = frozenset({"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO"})  # scripts that Latin words stand within
-_DIGESTS = (32, 40, 64)  # hexadecimal digits of identifiers and checksums that hints may well name
+_MINGLING = frozenset({"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO"})  # scripts whose texts contain Latin words
+_DIGESTS = (32, 40, 64)  # hexadecimal digits of common identifiers and checksums
 
 
 @dataclass(frozen=True, slots=True)
-class Layers:
-    """A plain text, and what it becomes when that which is encoded in it is decoded, again and again."""
+class DecodedLayers:
+    """A text without hidden characters, and the results of decoding it repeatedly."""
 
     texts: tuple[str, ...]
-    is_cut: bool  # a layer had more characters than are looked at
-    is_deep: bool  # there is more to decode than was decoded
+    is_cut: bool  # a layer had more characters than are read
+    is_deep: bool  # it is encoded more often than it was decoded
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """The words of a text in lower case with single spaces, and what had to be done to read them."""
+class NormalizedText:
+    """The words of a text in lower case with single spaces, and the disguise that was removed."""
 
     words: str
     disguise: str = ""
@@ -114,7 +114,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Glob:
-    """A pattern of whole words with * and ?, and what finds it."""
+    """A pattern of whole words with * and ?, and its regular expression."""
 
     pattern: str
     expression: "re2.Pattern"
@@ -123,8 +123,8 @@ class Glob:
         return self.expression.search(text) is not None
 
 
-def hidden(text: str) -> frozenset[str]:
-    """The characters of a text that show nothing and are no spaces."""
+def hidden_characters(text: str) -> frozenset[str]:
+    """Return the invisible characters of a text, except for spaces."""
     return frozenset(filter(_is_hidden, set(text)))
 
 
@@ -134,13 +134,13 @@ def _is_hidden(character: str) -> bool:
     return unicodedata.category(character)[0] == "C" or character in _FILLERS or character in _SELECTORS
 
 
-def plain(text: str) -> str:
-    """Without what does not show, and each character in its usual form. Case, spacing and punctuation stay."""
-    return _visible(unicodedata.normalize("NFKC", _visible(text)))
+def strip_hidden(text: str) -> str:
+    """Remove invisible characters and apply NFKC. Case, spacing and punctuation stay."""
+    return _without_hidden(unicodedata.normalize("NFKC", _without_hidden(text)))
 
 
-def _visible(text: str) -> str:
-    return _without(text, hidden(text))
+def _without_hidden(text: str) -> str:
+    return _without(text, hidden_characters(text))
 
 
 def _without(text: str, characters: frozenset[str]) -> str:
@@ -148,7 +148,7 @@ def _without(text: str, characters: frozenset[str]) -> str:
 
 
 def fold(text: str) -> str:
-    """In small letters of the plain alphabet, without accents, as far as they look like those."""
+    """Map a text to lower-case Latin letters without accents, as far as its characters look like those."""
     spread = unicodedata.normalize("NFKD", text)
     marks = frozenset(one for one in set(spread) if unicodedata.category(one) in ("Mn", "Me"))
     return _without(spread, marks).translate(_PLAIN_LETTERS).casefold().translate(_PLAIN_LETTERS)
@@ -159,35 +159,35 @@ def words(text: str) -> str:
 
 
 def with_humps(text: str) -> str:
-    """`dropTable` as `drop Table`."""
+    """Split camelCase: `dropTable` becomes `drop Table`."""
     return HUMP.sub(" ", text)
 
 
-def layers(text: str) -> Layers:
-    found = [plain(text)]
-    while len(found) <= ROUNDS + 1:
-        deeper = plain(_decoded(_ends(found[-1])))
-        if deeper == found[-1]:
+def decode_layers(text: str) -> DecodedLayers:
+    decoded = [strip_hidden(text)]
+    while len(decoded) <= ROUNDS + 1:
+        deeper = strip_hidden(_decode_once(_both_ends(decoded[-1])))
+        if deeper == decoded[-1]:
             break
-        found.append(deeper)
-    is_cut = any(len(layer) > MAX_LAYER for layer in found)
-    return Layers(tuple(map(_ends, found[: ROUNDS + 1])), is_cut, len(found) > ROUNDS + 1)
+        decoded.append(deeper)
+    is_cut = any(len(layer) > MAX_LAYER for layer in decoded)
+    return DecodedLayers(tuple(map(_both_ends, decoded[: ROUNDS + 1])), is_cut, len(decoded) > ROUNDS + 1)
 
 
-def _ends(text: str) -> str:
-    """As much from the start as from the end: what is worth hiding may stand behind what fills a layer."""
+def _both_ends(text: str) -> str:
+    """Return equal parts of the start and the end of a long text, where something may be hidden behind filler."""
     half = MAX_LAYER // 2
     return text if len(text) <= MAX_LAYER else f"{text[:half]}\n{text[-half:]}"
 
 
-def _decoded(text: str) -> str:
-    bare = html.unescape(unquote(text))
-    for written, meaning in _CODINGS:
-        bare = written.sub(lambda run, meaning=meaning: meaning(run) or run[0], bare)
-    return bare
+def _decode_once(text: str) -> str:
+    decoded = html.unescape(unquote(text))
+    for pattern, meaning in _DECODERS:
+        decoded = pattern.sub(lambda run, meaning=meaning: meaning(run) or run[0], decoded)
+    return decoded
 
 
-def _unescaped(escape: re.Match[str]) -> str:
+def _decode_escape(escape: re.Match[str]) -> str:
     *hexadecimal, octal = escape.groups()
     return _character(int(octal, 8) if octal else int("".join(filter(None, hexadecimal)), 16))
 
@@ -196,65 +196,65 @@ def _character(code: int) -> str:
     return chr(code) if code <= sys.maxunicode else ""
 
 
-def _paired(halves: re.Match[str]) -> str:
+def _join_surrogates(halves: re.Match[str]) -> str:
     return halves[0].encode("utf-16", "surrogatepass").decode("utf-16")
 
 
-def _by_name(escape: re.Match[str]) -> str:
+def _decode_character_name(escape: re.Match[str]) -> str:
     try:
         return unicodedata.lookup(escape[1])
     except KeyError:
         return ""
 
 
-def _unquoted(run: re.Match[str]) -> str:
-    """Quoted-printable. The end of a line that goes on is a character that does not show."""
+def _decode_quoted_printable(run: re.Match[str]) -> str:
+    """Decode quoted-printable. A soft line break becomes an invisible character."""
     return bytes.fromhex(run[0].replace("=", "")).decode(errors="replace") if run[0].strip("=\r\n") else "\u200b"
 
 
-def _unshifted(run: re.Match[str]) -> str:
-    """UTF-7. Only what looks like plain letters counts, as anything else can be read so by chance."""
+def _decode_utf7(run: re.Match[str]) -> str:
+    """Decode UTF-7. Only results in plain letters count, since others occur by chance."""
     digits = run[1] + "A" * (-len(run[1]) % 4)
     text = base64.b64decode(digits)[: len(run[1]) * 6 // 16 * 2].decode("utf-16-be", errors="replace")
     return text if fold(text).isascii() and text.isprintable() else ""
 
 
-def _called(run: re.Match[str]) -> str:
-    """`chr(114)+chr(109)` and its like in other languages."""
+def _decode_call(run: re.Match[str]) -> str:
+    """Decode `chr(114)+chr(109)` and equivalents in other languages."""
     numbers = (int(hexed, 16) if hexed else int(decimal) for hexed, decimal in _NUMBER.findall(run[0]))
     return "".join(map(_character, numbers))
 
 
-def _from_pairs(run: re.Match[str]) -> str:
-    # Pairs of digits may be meant as hexadecimal and as decimal: both readings count.
-    return _joined(from_hex(run[0]), _from_codes(run))
+def _decode_pairs(run: re.Match[str]) -> str:
+    # Pairs of digits may be hexadecimal or decimal: both readings count.
+    return _join_readings(from_hex(run[0]), _decode_numbers(run))
 
 
-def _from_codes(run: re.Match[str]) -> str:
+def _decode_numbers(run: re.Match[str]) -> str:
     numbers = re.findall(r"\d+", run[0])
-    return _joined(_from_numbers(numbers, 10), _from_numbers(numbers, 8))
+    return _join_readings(_from_numbers(numbers, 10), _from_numbers(numbers, 8))
 
 
 def _from_numbers(numbers: list[str], base: int) -> str:
     try:
-        return _textual(bytes(int(number, base) for number in numbers))
+        return _text_of(bytes(int(number, base) for number in numbers))
     except ValueError:
         return ""
 
 
-def _from_bits(run: re.Match[str]) -> str:
+def _decode_bits(run: re.Match[str]) -> str:
     return _from_numbers(_BIT_RUN.findall(run[0]), 2)
 
 
-def _from_triples(run: re.Match[str]) -> str:
+def _decode_triples(run: re.Match[str]) -> str:
     return _from_numbers(re.findall(r"\d{3}", run[0]), 10)
 
 
-def _from_base(run: re.Match[str]) -> str:
-    return _joined(_from_base32(run[0].rstrip("=")), from_base64(run[0]))
+def _decode_base(run: re.Match[str]) -> str:
+    return _join_readings(_from_base32(run[0].rstrip("=")), from_base64(run[0]))
 
 
-def _joined(*readings: str) -> str:
+def _join_readings(*readings: str) -> str:
     return " ".join(filter(None, readings))
 
 
@@ -262,47 +262,47 @@ def _from_base32(run: str) -> str:
     if not _BASE32.fullmatch(run):
         return ""
     whole = run[: len(run) - (len(run) % 8 in (1, 3, 6))]
-    return _textual(base64.b32decode(whole.upper() + "=" * (-len(whole) % 8)))
+    return _text_of(base64.b32decode(whole.upper() + "=" * (-len(whole) % 8)))
 
 
 def from_hex(run: str) -> str:
-    """The text that a run of hexadecimal digits stands for, or nothing."""
-    return _textual(bytes.fromhex("".join(_PAIR.findall(run))))
+    """Return the text that hexadecimal digits encode; empty if none."""
+    return _text_of(bytes.fromhex("".join(_PAIR.findall(run))))
 
 
 def from_base64(run: str) -> str:
-    """The text that a run of base64 stands for, or nothing."""
+    """Return the text that a run of base64 encodes; empty if none."""
     bare = run.rstrip("=").translate(str.maketrans("-_", "+/"))
     whole = bare[: len(bare) - (len(bare) % 4 == 1)]
     try:
-        return _textual(base64.b64decode(whole + "=" * (-len(whole) % 4)))
+        return _text_of(base64.b64decode(whole + "=" * (-len(whole) % 4)))
     except binascii.Error:
         return ""
 
 
-# In this order: hexadecimal is written in letters of base64 too.
-_CODINGS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
-    (_ESCAPE, _unescaped),
-    (_HALVES, _paired),
-    (_NAMED, _by_name),
-    (_QUOTED, _unquoted),
-    (_SHIFTED, _unshifted),
-    (_CALLED, _called),
-    (_OCTAL, _from_codes),
-    (_HEX, _from_pairs),
-    (_CODES, _from_codes),
-    (_BITS, _from_bits),
-    (_TRIPLES, _from_triples),
-    (_BASE64, _from_base),
+# In this order, because hexadecimal digits are base64 characters too.
+_DECODERS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
+    (_ESCAPE, _decode_escape),
+    (_HALVES, _join_surrogates),
+    (_NAMED, _decode_character_name),
+    (_QUOTED, _decode_quoted_printable),
+    (_SHIFTED, _decode_utf7),
+    (_CALLED, _decode_call),
+    (_OCTAL, _decode_numbers),
+    (_HEX, _decode_pairs),
+    (_CODES, _decode_numbers),
+    (_BITS, _decode_bits),
+    (_TRIPLES, _decode_triples),
+    (_BASE64, _decode_base),
 )
 
 
-def _textual(raw: bytes) -> str:
-    """Bytes as text if they are one. PowerShell writes two bytes for each letter."""
+def _text_of(raw: bytes) -> str:
+    """Return bytes as text if they are text. PowerShell writes two bytes for each letter."""
     halved = raw[::2] if not any(raw[1::2]) else raw
     text = halved.decode(errors="replace")
-    shown = sum(map(_is_legible, text))
-    return text if shown >= len(text) - len(text) // 12 and _TEXTUAL.search(_visible(text)) else ""
+    legible = sum(map(_is_legible, text))
+    return text if legible >= len(text) - len(text) // 12 and _TEXTUAL.search(_without_hidden(text)) else ""
 
 
 def _is_legible(character: str) -> bool:
@@ -310,18 +310,20 @@ def _is_legible(character: str) -> bool:
     return shows and character != "\ufffd"
 
 
-def forms(found: tuple[str, ...]) -> tuple[Form, ...]:
-    """Every reading of a text's layers. The first is the text as it is written."""
+def normalize_layers(decoded: tuple[str, ...]) -> tuple[NormalizedText, ...]:
+    """Return every reading of a text's layers. The first is the text as it is written."""
     readings: dict[str, str] = {}
-    for depth, layer in enumerate(found):
+    for depth, layer in enumerate(decoded):
         for text, disguise in _readings(layer):
-            said = words(text)
-            readings.setdefault(said, disguise or ("encoded" if depth else ""))
-            readings.setdefault(_SPELLED.sub(lambda run: run[0].replace(" ", ""), said), disguise or "letters apart")
-    straight = fold(found[0])
+            words_of = words(text)
+            readings.setdefault(words_of, disguise or ("encoded" if depth else ""))
+            readings.setdefault(
+                _SPELLED.sub(lambda run: run[0].replace(" ", ""), words_of), disguise or "letters apart"
+            )
+    straight = fold(decoded[0])
     readings.setdefault(words(codecs.encode(straight, "rot13")), "letters shifted by 13")
     readings.setdefault(words(straight[::-1]), "written backwards")
-    return tuple(Form(said, disguise) for said, disguise in readings.items())
+    return tuple(NormalizedText(words_of, disguise) for words_of, disguise in readings.items())
 
 
 def _readings(layer: str) -> Iterator[tuple[str, str]]:
@@ -334,12 +336,12 @@ def _readings(layer: str) -> Iterator[tuple[str, str]]:
 
 
 def _unleet(word: str, letters: Mapping[int, int]) -> str:
-    # A number is a number: "delete 411 rows" does not say "delete all rows".
+    # Numbers stay numbers: "delete 411 rows" does not say "delete all rows".
     return word.translate(letters) if any(map(str.isalpha, word)) else word
 
 
 def has_mixed_scripts(text: str) -> bool:
-    """Whether a word has Latin letters beside those of a script that is not written together with them."""
+    """Return whether a word mixes Latin letters with a script that is not combined with them."""
     if text.isascii():
         return False
     return any(_is_mixed(word) for word in _SCRIPTED.findall(text) if not word.isascii())
@@ -351,13 +353,13 @@ def _is_mixed(word: str) -> bool:
 
 
 def has_code(text: str) -> bool:
-    """Whether a run of base64 or hexadecimal stands for text. Words and numbers do by chance, and do not count."""
+    """Return whether base64 or hexadecimal encodes text. Words and numbers, which do so by chance, do not count."""
     coded = any(from_base64(run) for run in _BASE64.findall(text) if _UNWORDLY.search(run) and not run.isdigit())
     return coded or any(from_hex(run) for run in _HEX.findall(text) if len(run) >= MIN_CODE and _UNDECIMAL.search(run))
 
 
 def has_ciphertext(text: str) -> bool:
-    """Whether there is a run of letters and digits that looks random and stands for nothing that can be read."""
+    """Return whether there is a random-looking run of letters and digits that decodes to nothing readable."""
     return any(_looks_random(run) and not has_code(run) for run in _RUN.findall(text))
 
 
@@ -366,59 +368,59 @@ def _looks_random(run: str) -> bool:
         return False
     kinds = [(character.islower(), character.isupper(), character.isdigit()) for character in run]
     turns = sum(here != there and any(here) and any(there) for here, there in pairwise(kinds))
-    # Words in camelCase turn often too, but have few digits.
+    # camelCase changes case often too, but has few digits.
     return turns >= len(run) / (3 if any(map(str.isdigit, run)) else 2)
 
 
 def glob(pattern: str) -> Glob:
-    """A pattern as it finds words: from the start of one, and to the end of one unless it ends in *."""
+    """Compile a pattern that matches from the start of a word to the end of one, unless it ends in *."""
     pieces = _pieces(pattern)
     if not pieces:
-        raise ConfigError(f"The pattern {pattern!r} says nothing", pattern=pattern)
-    return Glob(pattern, re2.compile(f"(?m:{_whole(pieces)}|{_broken(pieces)})"))
+        raise ConfigError(f"The pattern {pattern!r} is empty", pattern=pattern)
+    return Glob(pattern, re2.compile(f"(?m:{_whole_words(pieces)}|{_with_spaces(pieces)})"))
 
 
-def either(patterns: Iterable[str]) -> "re2.Pattern":
-    """What finds any of some patterns, where their words are whole. Not for patterns that others write."""
-    return re2.compile(f"(?m:{'|'.join(_whole(_pieces(pattern)) for pattern in patterns)})")
+def any_pattern(patterns: Iterable[str]) -> "re2.Pattern":
+    """Compile an expression for any of some trusted patterns, as whole words."""
+    return re2.compile(f"(?m:{'|'.join(_whole_words(_pieces(pattern)) for pattern in patterns)})")
 
 
-def in_turn(before: str, after: str, between: str, others: int, closing: str) -> "re2.Pattern":
-    """What finds a word of one list, then one of another, close by: only small words and a few others are between.
+def near_pattern(before: str, after: str, between: str, others: int, closing: str) -> "re2.Pattern":
+    """Compile an expression for a word of one list followed closely by one of another, with few words between.
 
     Lists have commas between their words, which may end in *. If there are closing words, only they may follow.
     """
-    small = f"(?: (?:{_alternatives(between)}))"
+    small = f"(?: (?:{_alternation(between)}))"
     gap = f"{small}{{0,3}}(?: [^ \n]+){{0,{others}}}{small}{{0,1}} "
-    end = f"(?: (?:{_alternatives(closing)}))?$| (?:{_alternatives(closing)}) " if closing else " |$"
-    return re2.compile(f"(?m:(?:^| )(?:{_alternatives(before)}){gap}(?:{_alternatives(after)})(?:{end}))")
+    end = f"(?: (?:{_alternation(closing)}))?$| (?:{_alternation(closing)}) " if closing else " |$"
+    return re2.compile(f"(?m:(?:^| )(?:{_alternation(before)}){gap}(?:{_alternation(after)})(?:{end}))")
 
 
-def _alternatives(words: str) -> str:
+def _alternation(words: str) -> str:
     return "|".join(_pieces(word).replace("*", "[^ \n]*") for word in words.split(","))
 
 
 def _pieces(pattern: str) -> str:
-    """Letters, digits, * and ?, with single spaces for whatever else stands between them."""
-    folded = fold(with_humps(plain(pattern)))
+    """Return the letters, digits, * and ? of a pattern, with single spaces for everything else."""
+    folded = fold(with_humps(strip_hidden(pattern)))
     return re.sub(r"\*+", "*", " ".join(re.findall(r"(?:[^\W_]|[*?])+", folded)))
 
 
-def _whole(pieces: str) -> str:
+def _whole_words(pieces: str) -> str:
     start = "" if pieces.startswith("*") else "(?:^| )"
     body = pieces.lstrip("* ")
     end = "" if body.endswith("*") and not body.endswith(" *") else "(?: |$)"
-    # Between two words, * may also stand for nothing.
+    # Between two words, * may also match nothing.
     body = body.rstrip("* ").replace(" * ", "\0")
     return start + "".join({"*": ".*", "?": ".?", "\0": " (?:.* )?"}.get(piece, piece) for piece in body) + end
 
 
-def _broken(pieces: str) -> str:
-    """The same words with spaces in them or none between them, as long as they begin and end where words do."""
+def _with_spaces(pieces: str) -> str:
+    """Match the same words with spaces inside or none between them, from the start of a word to the end of one."""
     body = pieces.strip("* ").replace(" ", "")
     return "(?:^| )" + " ?".join({"*": ".*", "?": ".?"}.get(piece, piece) for piece in body) + "(?: |$)"
 
 
-def together(found: Iterable[Form]) -> str:
-    """All readings as lines of one text: a glob finds nothing across two of them."""
-    return "\n".join(form.words for form in found)
+def join_texts(texts: Iterable[NormalizedText]) -> str:
+    """Join readings as lines of one text, since no glob matches across lines."""
+    return "\n".join(form.words for form in texts)

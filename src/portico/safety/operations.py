@@ -1,6 +1,6 @@
-"""The operations of supervision: agents start, report and end; people confirm and verify; all see where their work is.
+"""The operations of supervision: agents start, report and end; people confirm and verify; callers see their work.
 
-They are operations like any other, so every protocol has them. What they decide is decided by the guard.
+They are ordinary operations, so every protocol has them. The guard makes the decisions.
 """
 
 from datetime import datetime
@@ -12,13 +12,13 @@ from msgspec import UNSET, Meta, UnsetType
 from portico.catalog import Danger, Kind, Operation, whole_seconds
 from portico.errors import TaskFinished
 from portico.operations import Context, Cursor
-from portico.operations.tasks import Tasks
+from portico.operations.tasks import TaskManager
 from portico.requests import Task
-from portico.safety.guard import LOOP as WATCHED
+from portico.safety.guard import LOOP_OPERATIONS as WATCHED
 from portico.safety.guard import Guard
-from portico.safety.loop import Started
-from portico.safety.models import Decision, Execution, Outcome, PendingApprovals, Progress
-from portico.safety.reporting import Report, Reported
+from portico.safety.loop import ExecutionStarted
+from portico.safety.models import Decision, Execution, ExecutionProgress, Outcome, PendingApprovals
+from portico.safety.reporting import StepDecision, StepReport
 
 LOOP = WATCHED | {"introspect", "cancel_execution", "retry_execution", "list_pending_approvals"}
 MAX_HINT = 10_000
@@ -30,7 +30,7 @@ Text = Annotated[str, Meta(max_length=MAX_HINT)]
 
 class ExecuteParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     element_name: Name
-    parameters: Annotated[dict[str, Any], Meta(description="What it is to do; whoever agrees sees it")] = {}
+    parameters: Annotated[dict[str, Any], Meta(description="What it is to do; approvers see it")] = {}
     max_autonomous_steps: (
         Annotated[int, Meta(ge=1, le=10_000, description="Fewer steps than the site allows")] | UnsetType
     ) = UNSET
@@ -40,41 +40,48 @@ class RecordParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     element_name: Name
     next_action_hint: Annotated[str, Meta(min_length=1, max_length=MAX_HINT, description="What it will do next")]
     step_description: Annotated[Text, Meta(description="What it has just done")] = ""
-    outcome: Annotated[Outcome, Meta(description="How that went")] | UnsetType = UNSET
+    outcome: Annotated[Outcome, Meta(description="The outcome of that step")] | UnsetType = UNSET
     findings: Annotated[Text, Meta(description="What it found")] = ""
     execution_id: ExecutionId = ""
     next_operation: Annotated[str, Meta(max_length=128, description="The operation of this site that it will call")] = (
         ""
     )
-    next_params: Annotated[dict[str, Any], Meta(description="With which parameters")] | UnsetType = UNSET
-    risk_score: Annotated[int, Meta(ge=0, le=100, description="The risk as it sees it; only ever raises")] = 0
+    next_params: Annotated[dict[str, Any], Meta(description="The parameters of that call")] | UnsetType = UNSET
+    risk_score: Annotated[
+        int, Meta(ge=0, le=100, description="The agent's own estimate of the risk; it can only raise the score")
+    ] = 0
 
 
 class CompleteParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     element_name: Name
-    outcome: Annotated[Outcome, Meta(description="How the last step went")] | UnsetType = UNSET
-    summary: Annotated[Text, Meta(description="What came of it")] = ""
+    outcome: Annotated[Outcome, Meta(description="The outcome of the last step")] | UnsetType = UNSET
+    summary: Annotated[Text, Meta(description="The result of the execution")] = ""
     execution_id: ExecutionId = ""
 
 
 class AbortParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     element_name: Name
-    reason: Annotated[Text, Meta(description="Why it ends")] = ""
+    reason: Annotated[Text, Meta(description="Why the execution ends")] = ""
     execution_id: ExecutionId = ""
 
 
 class ConfirmParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    confirmation_token: Annotated[str, Meta(min_length=8, max_length=80, description="Of what somebody else wants")]
-    operation: Annotated[str, Meta(max_length=128, description="That it is for; told, it must be that")] = ""
-    digest: Annotated[
-        str, Meta(max_length=64, description="The digest that the call was listed with: another call is not approved")
+    confirmation_token: Annotated[
+        str, Meta(min_length=8, max_length=80, description="The token of another caller's request")
+    ]
+    operation: Annotated[
+        str, Meta(max_length=128, description="The operation that the request must be for, if given")
     ] = ""
-    decision: Annotated[Decision, Meta(description="Whether to agree")] = "approve"
+    digest: Annotated[
+        str,
+        Meta(max_length=64, description="The digest that the call was listed with, so that no other call is approved"),
+    ] = ""
+    decision: Annotated[Decision, Meta(description="Whether to approve")] = "approve"
     note: Annotated[str, Meta(max_length=500, description="For the audit trail")] = ""
 
 
-class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
-    """What was decided, and for what."""
+class ConfirmationResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The decision, and what it is for."""
 
     confirmed: bool
     operation: str
@@ -82,18 +89,18 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime
 
 
-class ListParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    confirmation_token: Annotated[str, Meta(max_length=80, description="List only what waits under this token")] = ""
+class PendingParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    confirmation_token: Annotated[str, Meta(max_length=80, description="List only the request with this token")] = ""
     cursor: Cursor = ""
 
 
 class VerifyParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    challenge_id: Annotated[str, Meta(min_length=1, max_length=64, description="Of what is to be released")]
-    code: Annotated[str, Meta(min_length=1, max_length=64, description="As a person was shown it")]
+    challenge_id: Annotated[str, Meta(min_length=1, max_length=64, description="The challenge to release")]
+    code: Annotated[str, Meta(min_length=1, max_length=64, description="The code that a person was shown")]
 
 
-class Verified(msgspec.Struct, frozen=True, kw_only=True):
-    """What was released."""
+class VerificationResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent that was released."""
 
     verified: bool
     challenge_id: str
@@ -102,118 +109,130 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExecutionParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    execution_id: Annotated[str, Meta(min_length=1, max_length=100, description="As it was given when it began")]
+    execution_id: Annotated[str, Meta(min_length=1, max_length=100, description="The id returned at the start")]
 
 
-def supervision(guard: Guard, tasks: Tasks) -> list[Operation]:
-    """The operations of a site's supervision; those of the loop only where there is one."""
-    always = [*_lifecycle(guard, tasks), _confirm(guard), _pending(guard)]
-    return always if guard.settings.mode == "disabled" else [*always, *_loop(guard, tasks), _verify(guard)]
+def safety_operations(guard: Guard, tasks: TaskManager) -> list[Operation]:
+    """Return the operations of supervision; those of the execution loop only if it is enabled."""
+    always = [*_lifecycle_operations(guard, tasks), _confirm_operation(guard), _list_pending_operation(guard)]
+    return (
+        always
+        if guard.settings.mode == "disabled"
+        else [*always, *_loop_operations(guard, tasks), _verify_operation(guard)]
+    )
 
 
-def _loop(guard: Guard, tasks: Tasks) -> list[Operation]:
+def _loop_operations(guard: Guard, tasks: TaskManager) -> list[Operation]:
     loop = guard.loop
 
-    async def execute_agent(context: Context, given: ExecuteParams) -> Started:
-        steps = None if isinstance(given.max_autonomous_steps, UnsetType) else given.max_autonomous_steps
-        return await loop.start(given.element_name, given.parameters, steps, context.caller, context.session)
+    async def execute_agent(context: Context, params: ExecuteParams) -> ExecutionStarted:
+        steps = None if isinstance(params.max_autonomous_steps, UnsetType) else params.max_autonomous_steps
+        return await loop.start(params.element_name, params.parameters, steps, context.caller, context.session)
 
-    async def record_execution_step(context: Context, given: RecordParams) -> Reported:
-        report = Report(
-            given.element_name,
-            given.next_action_hint,
-            given.execution_id,
-            given.step_description,
-            None if isinstance(given.outcome, UnsetType) else given.outcome,
-            given.findings,
-            given.next_operation,
-            None if isinstance(given.next_params, UnsetType) else given.next_params,
-            given.risk_score,
+    async def record_execution_step(context: Context, params: RecordParams) -> StepDecision:
+        report = StepReport(
+            params.element_name,
+            params.next_action_hint,
+            params.execution_id,
+            params.step_description,
+            None if isinstance(params.outcome, UnsetType) else params.outcome,
+            params.findings,
+            params.next_operation,
+            None if isinstance(params.next_params, UnsetType) else params.next_params,
+            params.risk_score,
         )
-        reported = await loop.record(report, context.caller)
-        if reported.autonomy.stopped:
-            await tasks.cancel_all(context.caller)  # what it has begun before ends too
-        return reported
+        decision = await loop.report_step(report, context.caller)
+        if decision.autonomy.stopped:
+            await tasks.cancel_all(context.caller)  # its earlier tasks end too
+        return decision
 
-    async def complete_execution(context: Context, given: CompleteParams) -> Execution:
-        return await loop.end(given.element_name, given.execution_id, "completed", given.summary, context.caller)
+    async def complete_execution(context: Context, params: CompleteParams) -> Execution:
+        return await loop.end(params.element_name, params.execution_id, "completed", params.summary, context.caller)
 
-    async def abort_execution(context: Context, given: AbortParams) -> Execution:
-        return await loop.end(given.element_name, given.execution_id, "cancelled", given.reason, context.caller)
+    async def abort_execution(context: Context, params: AbortParams) -> Execution:
+        return await loop.end(params.element_name, params.execution_id, "cancelled", params.reason, context.caller)
 
-    started = "Start an agent under supervision: from then on it reports every step before it takes it."
-    recorded = "Report what was done and what comes next; the answer says whether that may be done."
+    started = "Start an agent under supervision. It then reports every step before taking it."
+    recorded = "Report the last step and the next one; the response says whether that may be taken."
     return [
-        _made("execute_agent", Kind.EXECUTE, started, ExecuteParams, Started, execute_agent, Danger.REVERSIBLE),
-        _made("record_execution_step", Kind.CREATE, recorded, RecordParams, Reported, record_execution_step),
-        _made(
+        _define(
+            "execute_agent", Kind.EXECUTE, started, ExecuteParams, ExecutionStarted, execute_agent, Danger.REVERSIBLE
+        ),
+        _define("record_execution_step", Kind.CREATE, recorded, RecordParams, StepDecision, record_execution_step),
+        _define(
             "complete_execution",
             Kind.EXECUTE,
-            "Say that an agent is done.",
+            "Complete an agent's execution.",
             CompleteParams,
             Execution,
             complete_execution,
         ),
-        _made("abort_execution", Kind.EXECUTE, "Say that an agent gives up.", AbortParams, Execution, abort_execution),
+        _define(
+            "abort_execution", Kind.EXECUTE, "Abort an agent's execution.", AbortParams, Execution, abort_execution
+        ),
     ]
 
 
-def _confirm(guard: Guard) -> Operation:
-    async def confirm_operation(context: Context, given: ConfirmParams) -> Confirmed:
-        waited = await guard.confirm(
-            given.confirmation_token, given.decision, given.note, context.caller, given.operation, given.digest
+def _confirm_operation(guard: Guard) -> Operation:
+    async def confirm_operation(context: Context, params: ConfirmParams) -> ConfirmationResult:
+        request = await guard.supervision.confirm(
+            params.confirmation_token, params.decision, params.note, context.caller, params.operation, params.digest
         )
-        return Confirmed(
-            confirmed=given.decision == "approve",
-            operation=waited.operation,
-            scope="once, by the caller that wants it, with the same parameters",
-            expires_at=whole_seconds(waited.expires),
+        return ConfirmationResult(
+            confirmed=params.decision == "approve",
+            operation=request.operation,
+            scope="once, by the caller that requested it, with the same parameters",
+            expires_at=whole_seconds(request.expires),
         )
 
-    says = "Agree to what somebody else wants to do, or turn it down. Nobody agrees to their own."
-    return _made("confirm_operation", Kind.EXECUTE, says, ConfirmParams, Confirmed, confirm_operation)
+    says = "Approve or reject a request of another caller. Callers cannot approve their own."
+    return _define("confirm_operation", Kind.EXECUTE, says, ConfirmParams, ConfirmationResult, confirm_operation)
 
 
-def _pending(guard: Guard) -> Operation:
-    async def list_pending_approvals(context: Context, given: ListParams) -> PendingApprovals:
-        return await guard.list_pending(context.caller, given.cursor, given.confirmation_token)
+def _list_pending_operation(guard: Guard) -> Operation:
+    async def list_pending_approvals(context: Context, params: PendingParams) -> PendingApprovals:
+        return await guard.supervision.list_pending(context.caller, params.cursor, params.confirmation_token)
 
-    says = "List the calls and steps that wait for a person, each with all its parameters and its digest."
-    return _made("list_pending_approvals", Kind.READ, says, ListParams, PendingApprovals, list_pending_approvals)
+    says = "List the calls and steps that wait for approval, each with all its parameters and its digest."
+    return _define("list_pending_approvals", Kind.READ, says, PendingParams, PendingApprovals, list_pending_approvals)
 
 
-def _verify(guard: Guard) -> Operation:
-    async def verify_challenge(context: Context, given: VerifyParams) -> Verified:
-        released = await guard.verify(given.challenge_id, given.code, context.caller)
-        return Verified(verified=True, challenge_id=released.id, agent=released.agent, unblocked=released.blocks)
+def _verify_operation(guard: Guard) -> Operation:
+    async def verify_challenge(context: Context, params: VerifyParams) -> VerificationResult:
+        challenge = await guard.supervision.verify(params.challenge_id, params.code, context.caller)
+        return VerificationResult(
+            verified=True, challenge_id=challenge.id, agent=challenge.agent, unblocked=challenge.blocks
+        )
 
     says = "Release an agent with the code that a person was shown."
-    return _made("verify_challenge", Kind.CREATE, says, VerifyParams, Verified, verify_challenge)
+    return _define("verify_challenge", Kind.CREATE, says, VerifyParams, VerificationResult, verify_challenge)
 
 
-def _lifecycle(guard: Guard, tasks: Tasks) -> list[Operation]:
-    async def get_execution_status(context: Context, given: ExecutionParams) -> Execution:
-        known = await guard.loop.status(given.execution_id, context.caller)
-        return known or shown_execution(await tasks.get(given.execution_id, context.caller))
+def _lifecycle_operations(guard: Guard, tasks: TaskManager) -> list[Operation]:
+    async def get_execution_status(context: Context, params: ExecutionParams) -> Execution:
+        execution = await guard.loop.status(params.execution_id, context.caller)
+        return execution or task_execution(await tasks.get(params.execution_id, context.caller))
 
-    async def cancel_execution(context: Context, given: ExecutionParams) -> Execution:
-        known = await guard.loop.status(given.execution_id, context.caller)
-        if known and known.finished_at:
+    async def cancel_execution(context: Context, params: ExecutionParams) -> Execution:
+        execution = await guard.loop.status(params.execution_id, context.caller)
+        if execution and execution.finished_at:
             await guard.refuse_blocked(context.caller)
-            raise TaskFinished(f"The execution is already {known.status}", task=given.execution_id, state=known.status)
-        if known:
-            return await guard.loop.end(
-                known.element_name, given.execution_id, "cancelled", "Cancelled by its caller", context.caller
+            raise TaskFinished(
+                f"The execution is already {execution.status}", task=params.execution_id, state=execution.status
             )
-        return shown_execution(await tasks.cancel(given.execution_id, context.caller))
+        if execution:
+            return await guard.loop.end(
+                execution.element_name, params.execution_id, "cancelled", "Cancelled by its caller", context.caller
+            )
+        return task_execution(await tasks.cancel(params.execution_id, context.caller))
 
-    async def retry_execution(context: Context, given: ExecutionParams) -> Execution:
-        return shown_execution(await tasks.retry(given.execution_id, context.caller))
+    async def retry_execution(context: Context, params: ExecutionParams) -> Execution:
+        return task_execution(await tasks.retry(params.execution_id, context.caller))
 
-    where = "Where an execution or a task of your own is."
+    where = "Get the state of an execution or task of your own."
     return [
-        _made("get_execution_status", Kind.READ, where, ExecutionParams, Execution, get_execution_status),
-        _made(
+        _define("get_execution_status", Kind.READ, where, ExecutionParams, Execution, get_execution_status),
+        _define(
             "cancel_execution",
             Kind.EXECUTE,
             "Stop an execution or a task of your own.",
@@ -221,10 +240,10 @@ def _lifecycle(guard: Guard, tasks: Tasks) -> list[Operation]:
             Execution,
             cancel_execution,
         ),
-        _made(
+        _define(
             "retry_execution",
             Kind.EXECUTE,
-            "Try a task of your own again that has failed, where repeating is harmless.",
+            "Retry a failed task of your own, if its operation may be repeated.",
             ExecutionParams,
             Execution,
             retry_execution,
@@ -232,8 +251,8 @@ def _lifecycle(guard: Guard, tasks: Tasks) -> list[Operation]:
     ]
 
 
-def shown_execution(task: Task) -> Execution:
-    """A task in the words of executions."""
+def task_execution(task: Task) -> Execution:
+    """Return a task as an execution."""
     share = round(task.progress * 100, 1)
     return msgspec.convert(
         {
@@ -242,7 +261,7 @@ def shown_execution(task: Task) -> Execution:
             "element_name": task.call.operation,
             "started_at": whole_seconds(task.created),
             "finished_at": whole_seconds(task.updated) if task.state.is_final else None,
-            "progress": Progress(current=int(share), total=100, percentage=share, message=task.message),
+            "progress": ExecutionProgress(current=int(share), total=100, percentage=share, message=task.message),
             "error": task.error,
             "result": task.result,
         },
@@ -251,8 +270,8 @@ def shown_execution(task: Task) -> Execution:
     )
 
 
-def _made(
-    name: str, kind: Kind, says: str, params: Any, result: Any, run: Any, danger: Danger = Danger.SAFE
+def _define(
+    name: str, kind: Kind, description: str, params: Any, result: Any, run: Any, danger: Danger = Danger.SAFE
 ) -> Operation:
-    # Open to all, for each checks by itself whose things they are.
-    return Operation(name, kind, says, params, result, run, danger, open=True)
+    # Open to all callers: each operation checks ownership itself.
+    return Operation(name, kind, description, params, result, run, danger, open=True)

@@ -1,4 +1,4 @@
-"""What is decided of a call before anybody is asked: danger, trust, and the policies of the site file. Pure."""
+"""Decides calls by danger, trust and the policies of the site file, before any person is asked. Pure functions."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ OPERATOR_DECIDES = "Permissions are up to the operator of this site."
 
 
 class Decision(IntEnum):
-    """The strictest of all that are found is what holds."""
+    """The decision of a policy. The strictest of several counts."""
 
     ALLOW = 0
     CONFIRM = 1
@@ -34,11 +34,11 @@ class Decision(IntEnum):
 class Verdict:
     decision: Decision
     reasons: tuple[str, ...] = ()
-    by_trust: bool = False  # it was the caller's trust that did not suffice
+    by_trust: bool = False  # because the caller's trust does not suffice
 
 
-# What a caller may do alone, by the trust that it has: (alone up to, with somebody's word up to).
-# Where the table of the companion allows what its text wants confirmed, only the most trusted act alone.
+# By trust: the highest danger without approval, and the highest with it.
+# Where the companion's table allows what its text wants confirmed, only the most trusted callers act alone.
 REACH: Mapping[Trust, tuple[Danger, Danger]] = {
     Trust.UNTESTED: (Danger.SAFE, Danger.SAFE),
     Trust.GENERATED: (Danger.SAFE, Danger.SAFE),
@@ -49,66 +49,66 @@ REACH: Mapping[Trust, tuple[Danger, Danger]] = {
 
 
 def trust_needed(danger: Danger) -> Trust:
-    """Return the least trust with which operations of this danger can be done at all."""
+    """Return the lowest trust that allows operations of this danger at all."""
     return next((trust for trust, (_, confirmed) in REACH.items() if danger <= confirmed), Trust.CERTIFIED)
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One policy of the site file, ready to be compared with calls."""
+    """A policy of the site file with its parsed filter."""
 
-    said: PolicySettings
+    settings: PolicySettings
     where: Filter | None
 
-    def fits(self, operation: str, params: Mapping[str, Any]) -> bool:
-        if not fnmatchcase(operation, self.said.operation):
+    def matches(self, operation: str, params: Mapping[str, Any]) -> bool:
+        if not fnmatchcase(operation, self.settings.operation):
             return False
         if self.where is None:
             return True
         try:
             return _matches(self.where, params)
         except SiteError:
-            # What cannot be compared is taken as if it were meant, unless that would let something pass.
-            return self.said.decision != "allow"
+            # Parameters that cannot be compared match, unless that would allow the call.
+            return self.settings.decision != "allow"
 
 
 class Policies:
     def __init__(self, settings: Safety) -> None:
         self._start = settings.start
-        self._policies = tuple(_read(each) for each in settings.policy)
-        told = [settings.policy, settings.deny, settings.approve, settings.auto, settings.agent]
-        self.digest = hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()[:16]
+        self._policies = tuple(_parse_policy(item) for item in settings.policy)
+        sections = [settings.policy, settings.deny, settings.approve, settings.auto, settings.agent]
+        self.digest = hashlib.sha256(msgspec.json.encode(sections, order="sorted")).hexdigest()[:16]
 
     def concerns(self, operation: Operation) -> bool:
-        """Whether a policy of the site file speaks of an operation at all."""
-        return any(fnmatchcase(operation.name, each.said.operation) for each in self._policies)
+        """Return whether any policy of the site file applies to an operation."""
+        return any(fnmatchcase(operation.name, policy.settings.operation) for policy in self._policies)
 
     def denial(self, operation: Operation, params: Mapping[str, Any] | None, caller: Caller) -> str:
-        """Return why a call is refused whoever agrees to it; empty if it is not. Unknown parameters deny nothing."""
+        """Return why a call is refused even if approved; empty if it is not. Unknown parameters deny nothing."""
         if not may_call(operation, caller):
             return f"This caller may not call {operation.name}"
-        verdict = _by_trust(operation, caller) if params is None else self.verdict(operation, params, caller)
+        verdict = _judge_by_trust(operation, caller) if params is None else self.verdict(operation, params, caller)
         return "; ".join(verdict.reasons) if verdict.decision is Decision.DENY else ""
 
     def verdict(self, operation: Operation, params: Mapping[str, Any], caller: Caller) -> Verdict:
-        found = [_by_trust(operation, caller), *self._told(operation, params)]
+        verdicts = [_judge_by_trust(operation, caller), *self._verdicts_of_policies(operation, params)]
         if operation.name == START and self._start == "confirm" and caller.trust < Trust.CERTIFIED:
-            found.append(Verdict(Decision.CONFIRM, ("An agent starts only with the word of somebody else",)))
-        strictest = max(each.decision for each in found)
-        holding = [each for each in found if each.decision == strictest]
-        reasons = tuple(reason for each in holding for reason in each.reasons)
-        return Verdict(strictest, reasons, any(each.by_trust for each in holding))
+            verdicts.append(Verdict(Decision.CONFIRM, ("Starting an agent needs the approval of another person",)))
+        strictest = max(verdict.decision for verdict in verdicts)
+        holding = [verdict for verdict in verdicts if verdict.decision == strictest]
+        reasons = tuple(reason for verdict in holding for reason in verdict.reasons)
+        return Verdict(strictest, reasons, any(verdict.by_trust for verdict in holding))
 
-    def _told(self, operation: Operation, params: Mapping[str, Any]) -> Iterator[Verdict]:
-        given = filled(operation, params) if self.concerns(operation) else params
-        for each in self._policies:
-            if each.fits(operation.name, given):
-                reason = each.said.reason or f"A policy of this site for {each.said.operation}"
-                yield Verdict(Decision[each.said.decision.upper()], (reason,))
+    def _verdicts_of_policies(self, operation: Operation, params: Mapping[str, Any]) -> Iterator[Verdict]:
+        params = fill_defaults(operation, params) if self.concerns(operation) else params
+        for policy in self._policies:
+            if policy.matches(operation.name, params):
+                reason = policy.settings.reason or f"A policy of this site for {policy.settings.operation}"
+                yield Verdict(Decision[policy.settings.decision.upper()], (reason,))
 
 
 def may_call(operation: Operation, caller: Caller) -> bool:
-    """Return whether the danger and the scopes that a caller has allow an operation at all."""
+    """Return whether a caller's danger level and scopes allow an operation at all."""
     return (
         operation.danger <= caller.danger
         and operation.danger != Danger.FORBIDDEN
@@ -116,19 +116,20 @@ def may_call(operation: Operation, caller: Caller) -> bool:
     )
 
 
-def filled(operation: Operation, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Parameters as the operation will see them: what was left out is there as its default."""
+def fill_defaults(operation: Operation, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return parameters as the operation will see them, with defaults for those that are missing."""
     if not (isinstance(operation.params, type) and issubclass(operation.params, msgspec.Struct)):
         return params
-    left_out = [each for each in fields(operation.params) if not each.required and each.name not in params]
+    left_out = [field for field in fields(operation.params) if not field.required and field.name not in params]
     defaults = {
-        each.name: each.default_factory() if each.default is msgspec.NODEFAULT else each.default for each in left_out
+        field.name: field.default_factory() if field.default is msgspec.NODEFAULT else field.default
+        for field in left_out
     }
-    told = {name: value for name, value in defaults.items() if value is not msgspec.UNSET}
-    return {**msgspec.to_builtins(told), **params}
+    known_defaults = {name: value for name, value in defaults.items() if value is not msgspec.UNSET}
+    return {**msgspec.to_builtins(known_defaults), **params}
 
 
-def _by_trust(operation: Operation, caller: Caller) -> Verdict:
+def _judge_by_trust(operation: Operation, caller: Caller) -> Verdict:
     alone, confirmed = REACH[caller.trust]
     level = operation.danger.name.lower()
     if operation.danger <= alone:
@@ -138,11 +139,11 @@ def _by_trust(operation: Operation, caller: Caller) -> Verdict:
     return Verdict(Decision.DENY, (f"{operation.name} is {level}",), by_trust=True)
 
 
-def _read(said: PolicySettings) -> Policy:
+def _parse_policy(settings: PolicySettings) -> Policy:
     try:
-        return Policy(said, parse_filter(said.when) if said.when else None)
+        return Policy(settings, parse_filter(settings.when) if settings.when else None)
     except SiteError as error:
-        raise ConfigError(f"safety.policy for {said.operation}: {error.message}", hint=error.hint) from error
+        raise ConfigError(f"safety.policy for {settings.operation}: {error.message}", hint=error.hint) from error
 
 
 def _matches(where: Filter, params: Mapping[str, Any]) -> bool:

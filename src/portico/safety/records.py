@@ -1,29 +1,29 @@
-"""What is written down of agents, confirmations and challenges. Says what things are; decides nothing."""
+"""Stored records of agents, confirmations and challenges."""
 
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from portico.safety.models import ExecutionState, Notification, Tier
+from portico.safety.models import ExecutionState, Notification, RiskTier
 
-Waits: TypeAlias = Literal["pending", "approved", "rejected", "used", "revoked"]
+ConfirmationState: TypeAlias = Literal["pending", "approved", "rejected", "used", "revoked"]
 
 
-class Step(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A step that an agent may take: once, and only as it was reported."""
+class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A step that an agent may take once, exactly as it was reported."""
 
     number: int
     hint: str  # the digest of what was reported
-    operation: str = ""  # of this site, if it names one
-    params: str = ""  # their digest; empty if it did not say with which parameters
-    by: str = ""  # who agreed to it, if somebody had to
+    operation: str = ""  # of this site, if the step names one
+    params: str = ""  # their digest; empty if the step named none
+    by: str = ""  # who approved it, if that was necessary
     used: bool = False
-    outcome: Literal["", "success", "failure"] = ""  # as far as the site itself knows
+    outcome: Literal["", "success", "failure"] = ""  # as seen by the site itself
 
 
-class Run(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """An execution that is under way."""
+class AgentRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A running execution."""
 
     id: str
     agent: str
@@ -34,11 +34,11 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     goal: str = ""
     session: str = ""
     count: int = 0
-    steps: tuple[Step, ...] = ()  # the newest
-    seen: tuple[str, ...] = ()  # digests of the newest hints, to notice repetition
-    silent: int = 0  # steps in a row of which the outcome before was not told
+    steps: tuple[StepRecord, ...] = ()  # the newest
+    seen: tuple[str, ...] = ()  # digests of the newest hints, to detect repetition
+    silent: int = 0  # steps in a row without the outcome of the one before
     message: str = ""
-    held: bool = False  # paused by a verification, which holds all agents of the caller
+    held: bool = False  # by a verification, which holds all agents of the caller
 
     @property
     def is_paused_for_person(self) -> bool:
@@ -46,12 +46,12 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return self.status == "paused" and not self.held
 
 
-class Finished(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class FinishedRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """An execution that has ended."""
 
     id: str
     principal: str
-    run: Run
+    run: AgentRun
     finished: datetime
     summary: str = ""
     error: dict[str, Any] | None = None
@@ -65,7 +65,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):
-    """A verification that must come before anything else."""
+    """A verification that is required before anything else."""
 
     challenge: str
     hint: str
@@ -73,42 +73,42 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """A person's word for one step, good once and for a while."""
+    """A person's approval of one step, valid once and for a limited time."""
 
     hint: str
     by: str
     expires: datetime
-    verified: bool = False  # with a code: then nothing else is asked
+    verified: bool = False  # with a code, which overrides every other check
 
 
 class ConfirmationRequest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What an agent keeps in mind of a confirmation that it has asked for."""
+    """An agent's summary of a confirmation that it requested."""
 
     size: int = 0  # bytes of its record, parameters included
     stored_until: datetime | None = None  # None for a record without parameters
-    execution: str = ""  # that wants it, and with which it is withdrawn
+    execution: str = ""  # that requested it; it is withdrawn when that ends
 
 
-class Agent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """All there is to know of the agents of one caller, whatever they call themselves."""
+class AgentRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The state of all agents of one caller, whatever their names."""
 
     id: str  # the principal
     name: str = ""  # of the caller
     block: Block | None = None
     pause: Pause | None = None
-    runs: tuple[Run, ...] = ()
+    runs: tuple[AgentRun, ...] = ()
     window: datetime | None = None  # since when steps are counted
     spent: int = 0
     grants: tuple[Grant, ...] = ()
-    waiting: dict[str, datetime] = {}  # confirmations that may still be given, and until when
-    requests: dict[str, ConfirmationRequest] = {}  # every confirmation of which the parameters are stored
-    undecided: dict[str, datetime] = {}  # digests of steps that paused it for a person, and until when they do
-    given: dict[str, datetime] = {}  # those that were, and were not used yet
+    waiting: dict[str, datetime] = {}  # undecided confirmations, and until when they can be decided
+    requests: dict[str, ConfirmationRequest] = {}  # every confirmation whose parameters are stored
+    undecided: dict[str, datetime] = {}  # digests of steps that paused it for a person, and until when
+    given: dict[str, datetime] = {}  # approved confirmations that are unused, and until when they are valid
     notices: tuple[Notification, ...] = ()  # for the next step
 
 
-class Confirmation(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Something that somebody else has to agree to."""
+class ConfirmationRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A call or step that needs the approval of another caller."""
 
     id: str
     nonce: str
@@ -117,20 +117,20 @@ class Confirmation(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     what: Literal["call", "step"]
     operation: str
     digest: str
-    params: dict[str, Any] = {}  # for the approver, whole; empty once it can be neither decided nor used
+    params: dict[str, Any] = {}  # complete, for the approver; empty once it can no longer be decided or used
     danger: str = ""
     reasons: tuple[str, ...] = ()
     issued: datetime
     expires: datetime
-    state: Waits = "pending"
+    state: ConfirmationState = "pending"
     by: str = ""
     at: datetime | None = None  # when it was used
     session: str = ""
-    execution: str = ""  # that wants it, if one does; it is withdrawn when that ends
+    execution: str = ""  # that requested it, if any; it is withdrawn when that ends
 
 
 class Challenge(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A step that waits for a code. Of the code only a keyed digest is kept."""
+    """A step that waits for a code, of which only a keyed digest is stored."""
 
     id: str
     principal: str
@@ -139,25 +139,25 @@ class Challenge(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     digest: str  # of the hint
     operation: str = ""
     params: dict[str, Any] | None = None
-    tier: Tier
+    tier: RiskTier
     reasons: tuple[str, ...]
     blocks: bool
     issued: datetime
     expires: datetime
-    code: str = ""  # empty once it was tried in vain
+    code: str = ""  # empty once a wrong code was entered
 
 
 class Broadcast(msgspec.Struct, frozen=True, kw_only=True):
-    """The news that an agent was blocked, for all that are at work."""
+    """The notification that an agent was blocked, for all running agents."""
 
     id: str  # of the challenge
     notice: Notification
 
 
 class Attempts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Codes that were wrong lately, for one agent or for all."""
+    """Recent wrong codes, of one agent or of all."""
 
     id: str
     failed: tuple[float, ...] = ()  # seconds since 1970
-    locked: float = 0.0  # until then no code is looked at
+    locked: float = 0.0  # until then codes are refused
     lockouts: int = 0

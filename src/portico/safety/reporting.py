@@ -1,4 +1,4 @@
-"""One report of an agent: what it says is read, judged, written down and answered (MCP-AQL 8.6.3, 8.7)."""
+"""Handles one report of an agent: evaluates it, records it and returns the decision (MCP-AQL 8.6.3, 8.7)."""
 
 import dataclasses
 import hashlib
@@ -14,23 +14,32 @@ from portico.catalog import Operation, whole_seconds
 from portico.requests import Caller
 from portico.safety.challenges import Challenges
 from portico.safety.confirmations import Confirmations, token_of
-from portico.safety.context import Office, abridge, digest_of, plain
-from portico.safety.evaluation import Judged, Seen, Terms, judge
-from portico.safety.models import About, Code, Directive, ExecutionState, NoticeType, Notification, Outcome, Tier
-from portico.safety.policy import filled
-from portico.safety.records import Agent, Challenge, Confirmation, Grant, Run, Step
-from portico.safety.step_reading import Named, Reading, read
-from portico.safety.transaction import Sheets
+from portico.safety.context import SafetyContext, abridge, digest_of, escape_unprintable
+from portico.safety.evaluation import EvaluationRules, StepContext, StepVerdict, evaluate
+from portico.safety.models import (
+    Directive,
+    ExecutionState,
+    NoticeType,
+    Notification,
+    NotificationSubject,
+    Outcome,
+    RiskTier,
+    VerificationCode,
+)
+from portico.safety.policy import fill_defaults
+from portico.safety.records import AgentRecord, AgentRun, Challenge, ConfirmationRecord, Grant, StepRecord
+from portico.safety.step_reading import NamedCall, StepReading, read_step
+from portico.safety.transaction import Transaction
 
-MAX_STEPS = 30  # that are remembered of a run
-MAX_UNDECIDED = 50  # steps that pause one agent for a person
-MAX_SEEN = 100  # hints that are remembered to notice repetition
+MAX_STEPS = 30  # stored of one execution
+MAX_UNDECIDED = 50  # steps of one agent that wait for a person
+MAX_HINTS = 100  # hints stored to detect repetition
 STEP = "record_execution_step"
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What an agent says it has done, and will do next."""
+class StepReport:
+    """What an agent reports to have done, and will do next."""
 
     agent: str
     hint: str
@@ -43,26 +52,26 @@ class Report:
     risk: int = 0
 
 
-class Awaits(msgspec.Struct, frozen=True):
-    """What a person can agree to, so that an agent may go on."""
+class PendingApproval(msgspec.Struct, frozen=True):
+    """The token under which a person can approve the step."""
 
     token: str
     expires_at: datetime
 
 
-class Reported(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What became of a report."""
+class StepDecision(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The decision about a reported step."""
 
     execution_id: str
     step: int
     status: ExecutionState
     autonomy: Directive
-    confirmation: Awaits | None = None
+    confirmation: PendingApproval | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """The call that a step may make: its operation, and the digest of its parameters, empty if it named none."""
+class StepCall:
+    """The call that a step may make: its operation and the digest of its parameters, empty if it named none."""
 
     operation: str
     params: str
@@ -75,50 +84,52 @@ class Bound:
 
 
 @dataclass(slots=True)
-class Sent:
-    """What is to be told to people once it is on disk."""
+class Outbox:
+    """Challenges to show to people once they are on disk."""
 
-    challenges: list[tuple[Challenge, Code]] = field(default_factory=list[tuple[Challenge, Code]])
+    challenges: list[tuple[Challenge, VerificationCode]] = field(
+        default_factory=list[tuple[Challenge, VerificationCode]]
+    )
 
 
 @dataclass(slots=True)
-class Reporting:
-    """One report: judged, written down, answered."""
+class ReportHandler:
+    """Handles one report within a transaction."""
 
-    office: Office
+    context: SafetyContext
     confirmations: Confirmations
     challenges: Challenges
-    sheets: Sheets
-    agent: Agent
-    run: Run
-    report: Report
-    reading: Reading
-    bound: Bound
+    transaction: Transaction
+    agent: AgentRecord
+    run: AgentRun
+    report: StepReport
+    reading: StepReading
+    step_call: StepCall
     action: str
-    call: str  # the id of a confirmation of the same call, if the step is nothing but that; else empty
-    denial: str  # why the call that it names is refused whoever agrees to it; else empty
+    approval_id: str  # id of a confirmation of the same call, if the step is only that call; otherwise empty
+    denial: str  # why the named call is refused even if approved; otherwise empty
     caller: Caller
     news: Sequence[Notification]
-    sent: Sent
-    told: list[Notification] = field(default_factory=list[Notification])
-    confirmation: Awaits | None = None
+    outbox: Outbox
+    notices: list[Notification] = field(default_factory=list[Notification])
+    confirmation: PendingApproval | None = None
 
-    def answered(self) -> Reported:
-        run, now = self.run, self.office.clock()
+    def handle(self) -> StepDecision:
+        run, now = self.run, self.context.clock()
         silent = run.silent + 1 if self.report.outcome is None and run.count else 0
-        self.run = replace(run, touched=now, silent=silent, seen=(*run.seen, self.action)[-MAX_SEEN:])
+        self.run = replace(run, touched=now, silent=silent, seen=(*run.seen, self.action)[-MAX_HINTS:])
         self._audit()
-        match self.office.settings.mode:
+        match self.context.settings.mode:
             case "logging":
-                return self._passed(Judged("go", "Recorded; nothing is evaluated"), authoritative=False)
+                return self._pass(StepVerdict("go", "Recorded; nothing is evaluated"), authoritative=False)
             case "monitoring":
-                return self._monitored()
+                return self._monitor()
             case _:
-                return self._enforced()
+                return self._enforce()
 
     def _audit(self) -> None:
         report = self.report
-        self.sheets.tell(
+        self.transaction.audit(
             "STEP_REPORTED",
             execution=self.run.id,
             caller=self.agent.id,
@@ -128,10 +139,10 @@ class Reporting:
             score=self.reading.score,
         )
 
-    def _seen(self, grant: Grant | None) -> Seen:
-        return Seen(
+    def _step_context(self, grant: Grant | None) -> StepContext:
+        return StepContext(
             self.reading,
-            self.office.spent(self.agent) + 1,
+            self.context.steps_spent(self.agent) + 1,
             self._outcome(),
             self.run.silent,
             self.run.seen[:-1].count(self.action),
@@ -140,96 +151,98 @@ class Reporting:
         )
 
     def _outcome(self) -> Outcome | None:
-        """How it went since a person last looked: as the site saw it, if it did, whatever the agent says."""
-        # In another execution the same caller would only try the same again.
+        """The outcome since a person last looked. What the site saw overrides what the agent reports."""
+        # All executions count: in another one the same caller could try the same again.
         has_failed = any(step.outcome == "failure" for run in self.agent.runs for step in run.steps)
         return "failure" if has_failed else self.report.outcome
 
-    def _monitored(self) -> Reported:
-        judged = judge(self._seen(None), self.office.terms(self.caller, self.run.limit))
-        if judged.may_go:
-            return self._passed(judged)
-        return self._passed(Judged("go", f"would {judged.action}: {judged.factor}", judged.tier))
+    def _monitor(self) -> StepDecision:
+        verdict = evaluate(self._step_context(None), self.context.rules_for(self.caller, self.run.limit))
+        if verdict.may_proceed:
+            return self._pass(verdict)
+        return self._pass(StepVerdict("go", f"would {verdict.action}: {verdict.factor}", verdict.tier))
 
-    def _enforced(self) -> Reported:
+    def _enforce(self) -> StepDecision:
         pause = self.agent.pause
         if pause:
-            judged = Judged("verify", f"Verification {pause.challenge} is pending", Tier.VERIFY)
-            return self._halted(judged, "paused", pause.challenge)
-        grant = next((each for each in self.agent.grants if each.hint == self.action), None)
-        seen, terms = self._seen(grant), self.office.terms(self.caller, self.run.limit)
-        judged = judge(seen, terms)
-        match judged.action:
+            verdict = StepVerdict("verify", f"Verification {pause.challenge} is pending", RiskTier.VERIFY)
+            return self._hold(verdict, "paused", pause.challenge)
+        grant = next((item for item in self.agent.grants if item.hint == self.action), None)
+        step, terms = self._step_context(grant), self.context.rules_for(self.caller, self.run.limit)
+        verdict = evaluate(step, terms)
+        match verdict.action:
             case "go":
-                return self._passed(judged, grant)
+                return self._pass(verdict, grant)
             case "pause" | "verify" if self.denial:
-                return self._denied(judged)
+                return self._deny(verdict)
             case "pause":
-                return self._agreed(seen, terms) or self._asked(judged, seen, terms)
+                return self._pass_if_approved(step, terms) or self._ask_person(verdict, step, terms)
             case "verify":
-                return self._halted(judged, "paused", self._challenged(Tier.VERIFY, judged))
+                return self._hold(verdict, "paused", self._begin_challenge(RiskTier.VERIFY, verdict))
             case "stop":
-                return self._stopped(judged)
+                return self._stop(verdict)
 
-    def _agreed(self, seen: Seen, terms: Terms) -> Reported | None:
-        """Let a step pass whose call a person has agreed to, if nothing but the call is objected to."""
-        agreement = self.confirmations.find_approval(self.sheets, self.call) if self.call else None
-        judged = judge(dataclasses.replace(seen, is_call_agreed=True), terms)
-        if agreement is None or not judged.may_go:
+    def _pass_if_approved(self, step: StepContext, terms: EvaluationRules) -> StepDecision | None:
+        """Pass a step whose call a person has approved, if the call is the only objection."""
+        agreement = self.confirmations.find_approval(self.transaction, self.approval_id) if self.approval_id else None
+        verdict = evaluate(dataclasses.replace(step, is_call_agreed=True), terms)
+        if agreement is None or not verdict.may_proceed:
             return None
-        self.confirmations.use(self.sheets, agreement, agreement.by)
-        kept = self.sheets.get(Agent, self.agent.id) or self.agent
+        self.confirmations.use(self.transaction, agreement, agreement.by)
+        stored = self.transaction.get(AgentRecord, self.agent.id) or self.agent
         self.agent = replace(
-            self.agent, waiting=kept.waiting, given=kept.given, requests=kept.requests, notices=kept.notices
+            self.agent, waiting=stored.waiting, given=stored.given, requests=stored.requests, notices=stored.notices
         )
-        return self._passed(judged, Grant(hint=self.action, by=agreement.by, expires=agreement.expires))
+        return self._pass(verdict, Grant(hint=self.action, by=agreement.by, expires=agreement.expires))
 
-    def _asked(self, judged: Judged, seen: Seen, terms: Terms) -> Reported:
-        """Ask a person once, for what the strictest stage needs: where agreeing would not do, for a code."""
-        word = Grant(hint=self.action, by="", expires=self.office.clock())
-        if judge(dataclasses.replace(seen, grant=word), terms).may_go:
-            return self._paused(judged)
-        return self._halted(judged, "paused", self._challenged(Tier.VERIFY, judged))
+    def _ask_person(self, verdict: StepVerdict, step: StepContext, terms: EvaluationRules) -> StepDecision:
+        """Ask a person once for what the strictest stage needs: an approval, or a code where that is not enough."""
+        grant = Grant(hint=self.action, by="", expires=self.context.clock())
+        if evaluate(dataclasses.replace(step, grant=grant), terms).may_proceed:
+            return self._pause(verdict)
+        return self._hold(verdict, "paused", self._begin_challenge(RiskTier.VERIFY, verdict))
 
-    def _denied(self, judged: Judged) -> Reported:
-        """Refuse a step whose call will be refused. Nobody is asked to agree to it."""
-        self._file()
-        return self._reported(Judged("pause", self.denial, judged.tier))
+    def _deny(self, verdict: StepVerdict) -> StepDecision:
+        """Refuse a step whose call would be refused. Nobody is asked to approve it."""
+        self._save()
+        return self._decide(StepVerdict("pause", self.denial, verdict.tier))
 
-    def _passed(self, judged: Judged, grant: Grant | None = None, *, authoritative: bool = True) -> Reported:
-        self.agent, _ = self.office.spent_with(self.agent)
+    def _pass(self, verdict: StepVerdict, grant: Grant | None = None, *, authoritative: bool = True) -> StepDecision:
+        self.agent, _ = self.context.count_step(self.agent)
         if grant:
-            self.agent = replace(self.agent, grants=tuple(each for each in self.agent.grants if each is not grant))
+            self.agent = replace(self.agent, grants=tuple(item for item in self.agent.grants if item is not grant))
         count = self.run.count + 1
         by = grant.by if grant else ""
-        step = Step(number=count, hint=self.action, operation=self.bound.operation, params=self.bound.params, by=by)
+        step = StepRecord(
+            number=count, hint=self.action, operation=self.step_call.operation, params=self.step_call.params, by=by
+        )
         steps = (*self.run.steps, step)[-MAX_STEPS:] if authoritative else self.run.steps
-        said = abridge(self.report.description)
-        self.run = replace(self.run, status="running", count=count, steps=steps, message=said, held=False)
-        self._file()
-        return self._reported(judged)
+        message = abridge(self.report.description)
+        self.run = replace(self.run, status="running", count=count, steps=steps, message=message, held=False)
+        self._save()
+        return self._decide(verdict)
 
-    def _paused(self, judged: Judged) -> Reported:
-        """Have a person asked whether this very step may be taken."""
+    def _pause(self, verdict: StepVerdict) -> StepDecision:
+        """Pause, and request approval of this very step."""
         self.run = replace(self.run, status="paused", held=False)
-        settings = self.office.settings
-        until = self.office.after(max(settings.idle, settings.confirm_seconds))
+        settings = self.context.settings
+        until = self.context.after(max(settings.idle, settings.confirm_seconds))
         undecided = {**self.agent.undecided, self.action: until}
         self.agent = replace(self.agent, undecided=dict(list(undecided.items())[-MAX_UNDECIDED:]))
-        self._file()
-        # What is agreed to is the call, wherever in the hint it stands.
+        self._save()
+        # The approval is for the call, wherever the hint names it.
         params: dict[str, Any] = {
             "agent": self.run.agent,
-            "hint": plain(self.report.hint),
-            "operation": self.bound.operation,
+            "hint": escape_unprintable(self.report.hint),
+            "operation": self.step_call.operation,
         }
-        if self.bound.arguments is not None:
-            params["params"] = dict(self.bound.arguments)
-        reasons = (judged.factor, *self.reading.factors)
-        if self.bound.operation and not self.bound.is_exact:
-            name = self.bound.operation
-            reasons = (*reasons, f"The step names no parameters of {name}: the call needs its own approval")
-        wanted = self.confirmations.wanted(
+        if self.step_call.arguments is not None:
+            params["params"] = dict(self.step_call.arguments)
+        reasons = (verdict.factor, *self.reading.factors)
+        if self.step_call.operation and not self.step_call.is_exact:
+            name = self.step_call.operation
+            reasons = (*reasons, f"The step does not name the parameters of {name}, so the call needs its own approval")
+        draft = self.confirmations.draft(
             self.caller,
             "step",
             STEP,
@@ -239,120 +252,126 @@ class Reporting:
             session=self.run.session,
             execution=self.run.id,
         )
-        asked = self.confirmations.ask(self.sheets, wanted)
-        if isinstance(asked, Confirmation):
-            self.confirmation = Awaits(token_of(asked), whole_seconds(asked.expires))
-        self._notify("autonomy_pause", judged.factor, judged.tier)
-        return self._reported(judged)
+        outcome = self.confirmations.request(self.transaction, draft)
+        if isinstance(outcome, ConfirmationRecord):
+            self.confirmation = PendingApproval(token_of(outcome), whole_seconds(outcome.expires))
+        self._notify("autonomy_pause", verdict.factor, verdict.tier)
+        return self._decide(verdict)
 
-    def _stopped(self, judged: Judged) -> Reported:
-        challenge = self._challenged(Tier.DANGER_ZONE, judged)
+    def _stop(self, verdict: StepVerdict) -> StepDecision:
+        challenge = self._begin_challenge(RiskTier.DANGER_ZONE, verdict)
         runs = [self.run if run.id == self.run.id else run for run in self.agent.runs]
-        self.agent, _ = self.office.end_runs(self.sheets, self.agent, runs, "cancelled", f"Stopped: {judged.factor}")
+        self.agent, _ = self.context.end_runs(
+            self.transaction, self.agent, runs, "cancelled", f"Stopped: {verdict.factor}"
+        )
         self.run = replace(self.run, status="cancelled")
-        self.office.file(self.sheets, self.agent)
-        self._notify("danger_zone", judged.factor, judged.tier, challenge)
-        return self._reported(judged)
+        self.context.save_agent(self.transaction, self.agent)
+        self._notify("danger_zone", verdict.factor, verdict.tier, challenge)
+        return self._decide(verdict)
 
-    def _halted(self, judged: Judged, status: ExecutionState, challenge: str) -> Reported:
+    def _hold(self, verdict: StepVerdict, status: ExecutionState, challenge: str) -> StepDecision:
         self.run = replace(self.run, status=status, held=True)
-        self._file()
-        self._notify("autonomy_pause", judged.factor, judged.tier, challenge)
-        return self._reported(judged)
+        self._save()
+        self._notify("autonomy_pause", verdict.factor, verdict.tier, challenge)
+        return self._decide(verdict)
 
-    def _challenged(self, tier: Tier, judged: Judged) -> str:
-        reasons = (judged.factor, *self.reading.factors)
+    def _begin_challenge(self, tier: RiskTier, verdict: StepVerdict) -> str:
+        reasons = (verdict.factor, *self.reading.factors)
         self.agent, challenge, code = self.challenges.begin(
-            self.sheets,
+            self.transaction,
             self.agent,
             self.run,
             self.report.hint,
             self.action,
             tier,
             reasons,
-            self.bound.operation,
-            self.bound.arguments,
+            self.step_call.operation,
+            self.step_call.arguments,
         )
-        self.sent.challenges.append((challenge, code))
+        self.outbox.challenges.append((challenge, code))
         return challenge.id
 
-    def _file(self) -> None:
+    def _save(self) -> None:
         runs = tuple(self.run if run.id == self.run.id else run for run in self.agent.runs)
         self.agent = replace(self.agent, runs=runs)
-        self.office.file(self.sheets, self.agent)
+        self.context.save_agent(self.transaction, self.agent)
 
-    def _notify(self, kind: NoticeType, message: str, tier: Tier | None, challenge: str = "") -> None:
-        about = About(operation=STEP, reason=message, level=tier.value if tier else "", verification_id=challenge)
-        self.told.append(Notification(type=kind, message=message, metadata=about, timestamp=self.office.clock()))
+    def _notify(self, kind: NoticeType, message: str, tier: RiskTier | None, challenge: str = "") -> None:
+        about = NotificationSubject(
+            operation=STEP, reason=message, level=tier.value if tier else "", verification_id=challenge
+        )
+        self.notices.append(Notification(type=kind, message=message, metadata=about, timestamp=self.context.clock()))
 
-    def _reported(self, judged: Judged) -> Reported:
-        known = {each.metadata.verification_id for each in self.told if each.metadata.verification_id}
+    def _decide(self, verdict: StepVerdict) -> StepDecision:
+        own_ids = {notice.metadata.verification_id for notice in self.notices if notice.metadata.verification_id}
         news = [
-            each
-            for each in self.news
-            if each.timestamp >= self.run.started and each.metadata.verification_id not in known
+            notice
+            for notice in self.news
+            if notice.timestamp >= self.run.started and notice.metadata.verification_id not in own_ids
         ]
-        limit = self.office.terms(self.caller, self.run.limit).steps
-        return Reported(
+        limit = self.context.rules_for(self.caller, self.run.limit).steps
+        return StepDecision(
             execution_id=self.run.id,
             step=self.run.count,
             status=self.run.status,
             autonomy=Directive(
-                may_continue=judged.may_go,
-                factors=(judged.factor, *self.reading.factors),
-                stopped=judged.action == "stop",
-                reason="" if judged.may_go else judged.factor,
-                steps_remaining=max(0, limit - self.office.spent(self.agent)),
-                next_step_risk=judged.tier,
-                notifications=tuple(map(_shown, (*self.agent.notices, *news, *self.told))),
+                may_continue=verdict.may_proceed,
+                factors=(verdict.factor, *self.reading.factors),
+                stopped=verdict.action == "stop",
+                reason="" if verdict.may_proceed else verdict.factor,
+                steps_remaining=max(0, limit - self.context.steps_spent(self.agent)),
+                next_step_risk=verdict.tier,
+                notifications=tuple(map(_round_time, (*self.agent.notices, *news, *self.notices))),
             ),
             confirmation=self.confirmation,
         )
 
 
-def _shown(notification: Notification) -> Notification:
+def _round_time(notification: Notification) -> Notification:
     return replace(notification, timestamp=whole_seconds(notification.timestamp))
 
 
-def read_report(report: Report, terms: Terms, operations: Mapping[str, Operation]) -> Reading:
-    """What a hint says; if it also names an operation outright, the stricter of both."""
-    dangers = {name: each.danger for name, each in operations.items()}
-    said = read(report.hint, terms.patterns, dangers)
+def read_report(report: StepReport, terms: EvaluationRules, operations: Mapping[str, Operation]) -> StepReading:
+    """Read a report's hint; if the report also names an operation, the stricter of the two counts."""
+    dangers = {name: operation.danger for name, operation in operations.items()}
+    reading = read_step(report.hint, terms.patterns, dangers)
     if not report.operation:
-        return said
-    named = read(report.operation, terms.patterns, dangers)
+        return reading
+    operation_reading = read_step(report.operation, terms.patterns, dangers)
     order = ("", "auto", "approve", "deny")
-    # What the words say harmlessly the operation may not be: only if both are harmless is the step.
-    strict = max(said, named, key=lambda each: order.index(each.matched))
-    matched = "" if strict.matched == "auto" and "" in {said.matched, named.matched} else strict.matched
-    score, factors = max(said.score, named.score), (*said.factors, *named.factors)
-    return Reading(matched, strict.pattern, score, factors, said.named, said.digest)
+    # Harmless words may name a harmful operation: a step is harmless only if both are.
+    strict = max(reading, operation_reading, key=lambda operation: order.index(operation.matched))
+    matched = "" if strict.matched == "auto" and "" in {reading.matched, operation_reading.matched} else strict.matched
+    score, factors = max(reading.score, operation_reading.score), (*reading.factors, *operation_reading.factors)
+    return StepReading(matched, strict.pattern, score, factors, reading.calls, reading.digest)
 
 
-def says_no_more(reading: Reading, step: Bound, terms: Terms, operations: Mapping[str, Operation]) -> bool:
-    """Return whether a step is as risky as the call that it names, for no other reason than that call."""
-    dangers = {name: each.danger for name, each in operations.items()}
-    return set(reading.factors) <= set(read(step.operation, terms.patterns, dangers).factors)
+def is_risk_of_call_only(
+    reading: StepReading, step: StepCall, terms: EvaluationRules, operations: Mapping[str, Operation]
+) -> bool:
+    """Return whether all risk of a step comes from the call that it names."""
+    dangers = {name: operation.danger for name, operation in operations.items()}
+    return set(reading.factors) <= set(read_step(step.operation, terms.patterns, dangers).factors)
 
 
-def bound(reading: Reading, report: Report, operations: Mapping[str, Operation]) -> Bound:
-    """The call that a step may make, as far as it told."""
-    step = meant(reading, report)
+def resolve_call(reading: StepReading, report: StepReport, operations: Mapping[str, Operation]) -> StepCall:
+    """Return the call that a step may make, as far as it is named."""
+    step = call_of(reading, report)
     if step.params is None:
-        return Bound(step.operation, "")
+        return StepCall(step.operation, "")
     operation = operations.get(step.operation)
-    arguments = filled(operation, step.params) if operation else step.params
-    return Bound(step.operation, digest_of(arguments), arguments)
+    arguments = fill_defaults(operation, step.params) if operation else step.params
+    return StepCall(step.operation, digest_of(arguments), arguments)
 
 
-def meant(reading: Reading, report: Report) -> Named:
-    """The call that a step is for: as the report says outright, or else as its hint names it."""
-    only = reading.named[0] if len(reading.named) == 1 else Named("", None)
-    operation = report.operation or only.operation
-    named = only.params if only.operation == operation else None
-    return Named(operation, named if report.params is None else report.params)
+def call_of(reading: StepReading, report: StepReport) -> NamedCall:
+    """Return the call that the report names explicitly, or else the one that its hint names."""
+    hinted = reading.calls[0] if len(reading.calls) == 1 else NamedCall("", None)
+    operation = report.operation or hinted.operation
+    params = hinted.params if hinted.operation == operation else None
+    return NamedCall(operation, params if report.params is None else report.params)
 
 
-def action_of(reading: Reading, step: Bound) -> str:
-    """What a step is, whatever it looks like: its words, its operation and the parameters of that."""
+def action_digest(reading: StepReading, step: StepCall) -> str:
+    """Return the identity of a step: a digest of its words, its operation and that one's parameters."""
     return hashlib.sha256("\0".join((reading.digest, step.operation, step.params)).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""What is risky about an action that is only described: tables of wordings, with how much and why. Decides nothing."""
+"""Risks of described actions: tables of wordings with scores and reasons. Decides nothing."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from functools import cache
 import re2
 
 from portico.catalog import Danger
-from portico.safety.normalization import either, in_turn
+from portico.safety.normalization import any_pattern, near_pattern
 
-UNKNOWN = 15  # of an action that is described, in words that no table has
-VAGUE = 35  # of a hint that does not say what will be done
-SUSPECT = 61  # of a hint that is not meant to be read
+UNKNOWN = 15  # for an action that no table describes
+VAGUE = 35  # for a hint that does not name an action
+SUSPECT = 61  # for a hint that is obfuscated
 
-# Of operations of this site: within the range that MCP-AQL has for each level of danger.
+# For operations of this site, within the range that MCP-AQL has for each danger level.
 BASELINES: Mapping[Danger, int] = {
     Danger.SAFE: 5,
     Danger.REVERSIBLE: 20,
@@ -34,7 +34,7 @@ _SMALL = """
 
 @dataclass(frozen=True, slots=True)
 class Risk:
-    """Wordings that mean the same, as globs of words with commas between them."""
+    """Wordings with one meaning, as comma-separated globs of words."""
 
     score: int
     reason: str
@@ -43,19 +43,19 @@ class Risk:
 
 @dataclass(frozen=True, slots=True)
 class Nearby:
-    """Words of two lists that mean something when the one comes soon after the other."""
+    """Words of two lists with a meaning when one closely follows the other."""
 
     score: int
     reason: str
     before: str
     after: str
-    others: int = 0  # words of any kind that may stand between them, besides small ones
+    others: int = 0  # words allowed between them besides small ones
     between: str = _SMALL
-    closing: str = ""  # words of which one has to follow, unless nothing does
+    closing: str = ""  # words one of which has to follow, unless the text ends
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class RiskHit:
     """One reason for a score."""
 
     score: int
@@ -433,7 +433,7 @@ NEARBY: tuple[Nearby, ...] = (
     ),
 )
 
-# The names of operations that say how dangerous they are (MCP-AQL, danger levels).
+# Names of operations that imply a danger level (MCP-AQL).
 TELLING_NAMES: tuple[tuple[Danger, tuple[str, ...]], ...] = (
     (
         Danger.FORBIDDEN,
@@ -469,31 +469,31 @@ _FILLERS = """
     then so just perform performing handle handling process processing some more another previous last following
     instructed told said user let me us be done tbd n na none nothing todo
 """
-FILLERS = frozenset(_FILLERS.split())  # words that a hint can be full of and say nothing
+FILLERS = frozenset(_FILLERS.split())  # words that carry no meaning in a hint
 
 
-def hits(text: str) -> Iterator[Hit]:
-    """What the lines of a text, in canonical words, are risky for."""
+def hits(text: str) -> Iterator[RiskHit]:
+    """Yield the risks of the lines of a normalized text."""
     for risk, wordings in _expressions():
         if wordings.search(text):
-            yield Hit(risk.score, risk.reason)
+            yield RiskHit(risk.score, risk.reason)
 
 
 @cache
 def _expressions() -> "tuple[tuple[Risk | Nearby, re2.Pattern], ...]":
-    alone = ((risk, either(risk.wordings.split(","))) for risk in RISKS)
+    alone = ((risk, any_pattern(risk.wordings.split(","))) for risk in RISKS)
     return (*alone, *((near, _expression(near)) for near in NEARBY))
 
 
 def _expression(near: Nearby) -> "re2.Pattern":
-    return in_turn(near.before, near.after, near.between, near.others, near.closing)
+    return near_pattern(near.before, near.after, near.between, near.others, near.closing)
 
 
-def name_hits(names: set[str]) -> Iterator[Hit]:
-    """What names of operations elsewhere tell about those."""
+def name_hits(names: set[str]) -> Iterator[RiskHit]:
+    """Yield the risks that names of unknown operations imply."""
     for danger, patterns in TELLING_NAMES:
         if any(fnmatchcase(name, pattern) for name in names for pattern in patterns):
-            yield Hit(BASELINES[danger], f"names an operation that sounds {danger.name.lower()}")
+            yield RiskHit(BASELINES[danger], f"names an operation that sounds {danger.name.lower()}")
 
 
 def is_vague(words: list[str]) -> bool:

@@ -17,7 +17,7 @@ from portico.access.limits import Limits
 from portico.errors import RateLimited, ShuttingDown, SiteError, Unavailable
 from portico.network import TrustedNetworks, network_of
 from portico.server.proxies import FORWARDED
-from portico.telemetry import Cancelled, Observe
+from portico.telemetry import Recorder, RequestsCancelled
 
 if sys.platform != "win32":
     import resource
@@ -159,16 +159,16 @@ class CancelledRequests:
     Nothing else cancels the task of a request.
     """
 
-    def __init__(self, app: ASGIApp, refuse: Refuse, observe: Observe) -> None:
+    def __init__(self, app: ASGIApp, refuse: Refuse, record: Recorder) -> None:
         self._app = app
         self._refuse = refuse
-        self._observe = observe
+        self._record = record
         self._count = 0
 
     def report(self) -> None:
         """Observe how many there were, if any."""
         if self._count:
-            self._observe(Cancelled(self._count))
+            self._record(RequestsCancelled(self._count))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         has_begun = False

@@ -14,20 +14,21 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from portico.access.identity import Agent, FindAgent, Holder, Identity
-from portico.ask.pipeline import Manners
+from portico.access.identity import CertifiedAgent, FindAgent, Identity, TokenHolder
+from portico.ask.pipeline import AskOptions
 from portico.catalog import OPERATIONS, Operation
-from portico.config import Config, ca_file_of, screen, secret
+from portico.config import AgentTrust, Config, ca_file_of, screen, secret
 from portico.errors import ConfigError
 from portico.models import Embedder, LanguageModel, open_embedder, open_language_model
-from portico.operations import collection_operations, marked_operations
-from portico.safety.delivery import Channels
+from portico.operations import collection_operations, operations_of
+from portico.protocols import resources
+from portico.safety.delivery import DeliveryChannels
 from portico.search.finder import Finder
 from portico.search.index.memory import MemoryIndex
 from portico.site import RESERVED, Show, Site
-from portico.sources.refresh import Sources
+from portico.sources.refresh import SourceManager
 from portico.store import Store, open_store
-from portico.telemetry import Metrics, Observe, Traffic, both, nowhere
+from portico.telemetry import Metrics, Recorder, TrafficHistory, discard, fan_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +40,9 @@ class Parts:
     index: MemoryIndex
     site: Site
     metrics: Metrics
-    traffic: Traffic
-    sources: Sources
-    observe: Observe  # tells the metrics and whoever else wants to know
+    traffic: TrafficHistory
+    sources: SourceManager
+    record: Recorder  # tells the metrics and whoever else wants to know
 
 
 def open_models(config: Config) -> Embedder | None:
@@ -52,16 +53,16 @@ def open_answering_model(config: Config) -> LanguageModel | None:
     return open_language_model(config.ask.model, secret=secret)
 
 
-def _manners(config: Config) -> Manners:
+def _manners(config: Config) -> AskOptions:
     ask = config.ask
-    return Manners(config.site.language, ask.clarify, ask.patience, ask.near, ask.prompt, ask.candidates)
+    return AskOptions(config.site.language, ask.clarify, ask.patience, ask.near, ask.prompt, ask.candidates)
 
 
 @asynccontextmanager
 async def opened_site(
     config: Config,
     *,
-    observe: Observe = nowhere,
+    record: Recorder = discard,
     background: bool = True,
     serves: bool = True,
     restarts: bool = True,
@@ -71,14 +72,14 @@ async def opened_site(
     One that serves also makes vectors and takes up tasks that others left; one that does not runs only its own. One
     that restarts the site lets steps that wait for a code be looked at anew: agents must not be able to start it.
     """
-    metrics, traffic = Metrics(), Traffic()
-    observe = both(metrics, traffic, observe)
+    metrics, traffic = Metrics(), TrafficHistory()
+    record = fan_out(metrics, traffic, record)
     async with contextlib.AsyncExitStack() as closing:
         store = await _opened_store(config)
         closing.push_async_callback(store.close)
-        store.health.record_to(observe)
+        store.health.record_to(record)
         embedder = open_models(config)
-        index = MemoryIndex(store, embedder, observe)
+        index = MemoryIndex(store, embedder, record)
         closing.push_async_callback(index.close)
         if background:
             index.run(embed=serves)
@@ -87,20 +88,20 @@ async def opened_site(
         model = open_answering_model(config)
         if model:
             closing.push_async_callback(model.close)
-        channels = Channels(config.safety, config.allow_hosts, observe, screen(), ca_file_of(config))
+        channels = DeliveryChannels(config.safety, config.allow_hosts, record, screen(), ca_file_of(config))
         closing.push_async_callback(channels.close)
         finder = Finder(store, index, embedder, config.limits.page_bytes)
-        site = await _site(config, finder, observe, model, channels.show)
-        closing.push_async_callback(site.close_subscriptions)
+        site = await _site(config, finder, record, model, channels.deliver)
+        closing.push_async_callback(site.subscriptions.close)
         if restarts and serves:
-            await site.guard.begin()
-            closing.push_async_callback(site.guard.close)
+            await site.start()
+            closing.push_async_callback(site.stop)
         if background:
             site.tasks.open(only_own=not serves)
             closing.push_async_callback(site.tasks.close)
-        sources = Sources(config, store, observe)
+        sources = SourceManager(config, store, record)
         closing.push_async_callback(sources.close)
-        yield Parts(config, store, index, site, metrics, traffic, sources, observe)
+        yield Parts(config, store, index, site, metrics, traffic, sources, record)
 
 
 @asynccontextmanager
@@ -109,10 +110,10 @@ async def opened_store_only(config: Config) -> AsyncGenerator[Parts]:
     async with contextlib.AsyncExitStack() as closing:
         store = await _opened_store(config)
         closing.push_async_callback(store.close)
-        site = await _site(config, Finder(store, page_bytes=config.limits.page_bytes), nowhere)
-        closing.push_async_callback(site.close_subscriptions)
-        sources = Sources(config, store, nowhere)
-        yield Parts(config, store, MemoryIndex(store, None), site, Metrics(), Traffic(), sources, nowhere)
+        site = await _site(config, Finder(store, page_bytes=config.limits.page_bytes), discard)
+        closing.push_async_callback(site.subscriptions.close)
+        sources = SourceManager(config, store, discard)
+        yield Parts(config, store, MemoryIndex(store, None), site, Metrics(), TrafficHistory(), sources, discard)
 
 
 async def _opened_store(config: Config) -> Store:
@@ -123,7 +124,7 @@ async def _opened_store(config: Config) -> Store:
 
 
 async def _site(
-    config: Config, finder: Finder, observe: Observe, model: LanguageModel | None = None, show: Show | None = None
+    config: Config, finder: Finder, record: Recorder, model: LanguageModel | None = None, show: Show | None = None
 ) -> Site:
     identity = Identity(
         finder.store.keys.find,
@@ -136,31 +137,31 @@ async def _site(
     operations = await site_operations(config, finder.store)
     manners = _manners(config)
     return Site(
-        config.site.name, finder, identity, config.limits, operations, observe, manners, model, config.safety, show
+        config.site.name, finder, identity, config.limits, operations, record, manners, model, config.safety, show
     )
 
 
-def _token_holders(config: Config) -> Callable[[str], Awaitable[Holder]] | None:
+def _token_holders(config: Config) -> Callable[[str], Awaitable[TokenHolder]] | None:
     if not config.oauth.issuer:
         return None
     # Half a second to import, for sites that take tokens.
-    return importlib.import_module("portico.access.oauth").Issuer(config).holder
+    return importlib.import_module("portico.access.oauth").AuthorizationServer(config, resources()).holder
 
 
 def _agents(config: Config, store: Store) -> FindAgent:
     @cache
     def verifier() -> Any:
         # Half a second to import, for sites that are shown certificates.
-        return importlib.import_module("portico.access.nip.verifier").Verifier(config, store)
+        return importlib.import_module("portico.access.nip.verifier").CertificateVerifier(config, store)
 
-    async def find(ident: bytes, name: str) -> Agent | None:
-        if not ident and not config.nwp.trust_names:
+    async def find(ident: bytes, name: str) -> CertifiedAgent | None:
+        if not ident and not config.section(AgentTrust).trust_names:
             return None
         # Nobody else waits until it is made: whoever likes can be the first to show something.
         made = verifier() if verifier.cache_info().currsize else await asyncio.to_thread(verifier)
         return await made.agent(ident, name)
 
-    if config.nwp.issuers:
+    if config.section(AgentTrust).issuers:
         verifier()  # a wrong address is told at the start
     return find
 
@@ -188,11 +189,11 @@ async def embed_everything(config: Config, told: Callable[[int, int, float], Non
 async def site_operations(config: Config, store: Store) -> list[Operation]:
     """The site's own operations: Python functions, and HTTP endpoints elsewhere."""
     modules = [_module(name, config.folder) for name in config.operations]
-    operations = [operation for module in modules for operation in marked_operations(module)]
+    operations = [operation for module in modules for operation in operations_of(module)]
     if config.operation or OPERATIONS in store.collections.schema:
         # Half a second to import, for sites that have such operations.
         endpoints = importlib.import_module("portico.operations.http_endpoint")
-        operations += await endpoints.operations_elsewhere(config, store, secret)
+        operations += await endpoints.load_endpoint_operations(config, store, secret)
     names = [each.name for each in operations]
     public = [each for each in store.collections.schema.values() if not each.private]
     generated = {each.name for collection in public for each in collection_operations(collection)}

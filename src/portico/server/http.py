@@ -10,46 +10,28 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from http import HTTPStatus
-from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 import uvicorn
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from portico import __version__
 from portico.catalog import OPERATIONS
-from portico.config import Config, ca_file_of, tls_of
+from portico.config import Config, ca_file_of
 from portico.errors import ConfigError, SiteError, Unavailable
 from portico.network import TrustedNetworks
-from portico.operations.webhooks import Callbacks
-from portico.protocols.a2a import routes as a2a
-from portico.protocols.aql import routes as aql
-from portico.protocols.chat import routes as chat
-from portico.protocols.discovery import authority, llms, openapi, sitemap, wellknown
-from portico.protocols.http import Challenges, Cors, Late
-from portico.protocols.mcp import routes as mcp
-from portico.protocols.nlweb import routes as nlweb
-from portico.protocols.nwp import http as nwp
-from portico.protocols.nwp.actions import Actions
-from portico.protocols.nwp.callbacks import Notices
-from portico.protocols.nwp.feeds import Feeds
-from portico.protocols.nwp.gateway import delegation
-from portico.protocols.nwp.native import Answering, NativePort, Patience
-from portico.protocols.nwp.service import Exchange
-from portico.protocols.rest import desk, items, operations
-from portico.protocols.rest import inspector as inspect
+from portico.operations.webhooks import WebhookClient
+from portico.protocols import Example, NativeListener, Protocol, Readiness, Services
+from portico.protocols import protocols as installed_protocols
+from portico.protocols.edge import Edge
+from portico.protocols.http import Challenges, Cors
 from portico.server.admission import (
     AddressLimit,
     CancelledRequests,
@@ -60,10 +42,11 @@ from portico.server.admission import (
 )
 from portico.server.assembly import Parts, opened_site
 from portico.server.connections import Connection, WebSocketConnection
+from portico.server.mounts import Mounts, render_overload
 from portico.server.proxies import ForwardedHeaders
 from portico.server.workers import Work, Workers
-from portico.telemetry import Broke, LibraryLog, Observe, Refused, quiet
-from portico.web import assets
+from portico.site import Site
+from portico.telemetry import LibraryLog, Recorder, RequestRefused, UnexpectedError, silence_library
 
 PING_SECONDS = 20.0  # between signs of life on a WebSocket
 GARBAGE = 20_000  # objects made and not yet freed, before some are looked through
@@ -76,52 +59,39 @@ BUSY = 0.1  # of a processor
 
 
 class Application:
-    """The HTTP side of a site. Faces that are slow to make are made when they are first needed, or after `begin`."""
+    """The HTTP side of a site. Applications that are slow to make are made on first use, or some time after `begin`."""
 
     def __init__(
-        self,
-        app: ASGIApp,
-        late: Sequence[Late],
-        answering: Answering,
-        notices: Callable[[], Notices],
-        callbacks: Callbacks,
-        streams: AddressLimit,
-        cancelled: CancelledRequests,
+        self, app: ASGIApp, mounts: Mounts, site: Site, callbacks: WebhookClient, cancelled: CancelledRequests
     ) -> None:
-        self.answering = answering  # what answers the frames of NWP
-        self.streams = streams  # open by address, over HTTP and natively
+        self.mounts = mounts
         self.cancelled = cancelled
         self._app = app
-        self._late = late
-        self._made = notices
+        self._site = site
         self._callbacks = callbacks
-        self._notices: Notices | None = None
         self._making: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)
 
     def begin(self) -> None:
-        """Begin what goes on between requests. A little later every face is made, before somebody waits for it."""
-        self._notices = self._made()
-        self._making = asyncio.create_task(self._make_all())
+        """Begin what goes on between requests."""
+        self.mounts.begin()
+        self._making = asyncio.create_task(self._make_late())
 
-    async def _make_all(self) -> None:
-        # Loading them takes seconds of a processor: whoever waits for an answer needs them more, a stop waits for it.
+    async def _make_late(self) -> None:
+        # Loading them takes seconds of a processor, which requests need more.
         await asyncio.sleep(FIRST_SECONDS)
         await _until_quiet(BUSY_SECONDS)
-        for each in self._late:
-            each.begin()
+        self.mounts.make_late()
 
     async def close(self) -> None:
-        """End what faces keep open between requests, so that nobody waits for it to end by itself."""
+        """End what protocols keep open between requests, so that nothing waits for it to end by itself."""
         if self._making:
             self._making.cancel()
-        await self.answering.exchange.site.close_subscriptions()
-        if self._notices:
-            await self._notices.close()
+        await self._site.subscriptions.close()
+        await self.mounts.close()
         self._callbacks.close()
-        await asyncio.gather(*(each.close() for each in self._late))
 
 
 async def _until_quiet(most: float) -> None:
@@ -134,86 +104,64 @@ async def _until_quiet(most: float) -> None:
             return
 
 
-def application(parts: Parts) -> Application:
-    async def healthz(_: Request) -> Response:
-        return JSONResponse({"status": "ok", "version": __version__})
-
-    async def readyz(_: Request) -> Response:
-        collections = {
-            name: {"items": p.items, "embedded": p.embedded}
-            for name, p in parts.index.progress().items()
-            if name in parts.store.collections.schema
-            and not parts.store.collections.schema[name].private
-            and name != OPERATIONS
-        }
-        ready, behind = parts.index.is_ready, 0
-        try:
-            behind = max(await parts.store.changes.head() - parts.index.seq, 0)
-            reason = parts.store.health.reason or parts.index.failure
-        except SiteError as error:
-            reason = error.message
-        if reason:
-            return JSONResponse({"ready": False, "current": False, "reason": reason}, 503)
-        body = {"ready": ready, "current": ready and not behind, "behind": behind, "collections": collections}
-        return JSONResponse(body, 200 if ready else 503)
-
-    async def metrics(_: Request) -> Response:
-        return Response(generate_latest(parts.metrics.registry), media_type=CONTENT_TYPE_LATEST)
-
-    def counts() -> dict[str, int]:
-        return {name: each.items for name, each in parts.index.progress().items()}
-
-    @cache
-    def own_authority() -> Any:
-        # Slow to import, for sites whose certificates are asked about.
-        return importlib.import_module("portico.access.nip.authority").Authority(parts.config, parts.store)
-
-    callbacks = Callbacks(parts.config.allow_hosts, ca_file=ca_file_of(parts.config))
-    exchange = Exchange(parts.site, parts.config, callbacks, parts.observe)
-    mcp_routes, mcp_face = mcp.routes(parts.site, parts.config, parts.observe)
-    a2a_routes, a2a_face = a2a.routes(parts.site, parts.config, parts.observe)
-    routes: list[BaseRoute] = [
-        Route("/healthz", healthz),
-        Route("/readyz", readyz),
-        Route("/metrics", metrics),
-        *nlweb.routes(parts.site, parts.config, parts.observe),
-        *chat.routes(parts.site, parts.config),
-        *operations.routes(parts.site, parts.config),
-        *desk.routes(parts.site, parts.config, parts.sources, parts.traffic),
-        *inspect.routes(parts.site, parts.config.chat.path),
-        *items.routes(parts.site, parts.config, counts),
-        *assets.routes(),
-        *sitemap.routes(parts.site, parts.config, counts),
-        *llms.routes(parts.site, parts.config, counts),
-        *openapi.routes(parts.site, parts.config),
-        *wellknown.routes(parts.site, parts.config, exchange),
-        *authority.routes(parts.site, parts.config, own_authority),
-        *mcp_routes,
-        *aql.routes(parts.site, parts.config, parts.observe),
-        *a2a_routes,
-    ]
-    if parts.config.site.images:
-        folder = _image_folder(parts.config)
-        routes.append(Mount("/images", Images(directory=folder, check_dir=False)))
-    app = Starlette(routes=routes, exception_handlers=_handlers(parts.config, parts.observe))
-    actions = Actions(exchange, callbacks, delegation(parts.observe))
-    answering = Answering(exchange, actions, Feeds(exchange))
-    overlay = nwp.Overlay(exchange, actions, answering.feeds, parts.config)
-    front = nwp.Front(_Reported(app), overlay, parts.observe)
-
-    def notices() -> Notices:
-        sign = partial(_signed, own_authority)
-        return Notices(parts.site, callbacks, sign, parts.config, parts.observe)
-
-    config = parts.config
+def application(parts: Parts, protocols: Sequence[Protocol] | None = None) -> Application:
+    """Mount the protocols of a site, which are all that are installed if none are named."""
+    config, record = parts.config, parts.record
+    callbacks = WebhookClient(config.allow_hosts, ca_file=ca_file_of(config))
     streams = AddressLimit(config.limits.streams_per_address)
-    limited = VisitorLimits(Challenges(front, config), config.limits, streams, _refuse_in_form(config, parts.observe))
-    cancelled = CancelledRequests(limited, _in_form(config), parts.observe)
+    protocols = installed_protocols() if protocols is None else tuple(protocols)
+    mounts = Mounts(protocols, _services(parts, protocols, callbacks, streams))
+    app = Starlette(routes=mounts.routes, exception_handlers=_handlers(mounts, record))
+    front = Challenges(Edge(_Reported(app), parts.site, mounts.find), config)
+    limited = VisitorLimits(front, config.limits, streams, _refuse_in_form(mounts, record))
+    cancelled = CancelledRequests(limited, partial(render_overload, mounts), record)
     # Outside of all that answers, so that a page elsewhere can read what went wrong, too.
-    cors = Cors(cancelled, config.server.origins)
+    cors = Cors(cancelled, config.server.origins, protocols)
     forwarded = ForwardedHeaders(cors, TrustedNetworks(config.server.trusted_proxies))
-    late = (mcp_face, a2a_face)
-    return Application(forwarded, late, answering, notices, callbacks, streams, cancelled)
+    return Application(forwarded, mounts, parts.site, callbacks, cancelled)
+
+
+def _services(
+    parts: Parts, protocols: tuple[Protocol, ...], callbacks: WebhookClient, streams: AddressLimit
+) -> Services:
+    @cache
+    def authority() -> Any:
+        # Slow to import, for sites whose certificates are asked about.
+        return importlib.import_module("portico.access.nip.authority").SiteAuthority(parts.config, parts.store)
+
+    return Services(
+        site=parts.site,
+        config=parts.config,
+        record=parts.record,
+        metrics=parts.metrics,
+        traffic=parts.traffic,
+        sources=parts.sources,
+        callbacks=callbacks,
+        streams=streams,
+        counts=lambda: {name: progress.items for name, progress in parts.index.progress().items()},
+        readiness=partial(_readiness, parts),
+        authority=authority,
+        protocols=protocols,
+    )
+
+
+async def _readiness(parts: Parts) -> Readiness:
+    behind = 0
+    try:
+        behind = max(await parts.store.changes.head() - parts.index.seq, 0)
+        reason = parts.store.health.reason or parts.index.failure
+    except SiteError as error:
+        reason = error.message
+    if reason:
+        return Readiness(ready=False, current=False, reason=reason)
+    schema = parts.store.collections.schema
+    collections = {
+        name: {"items": progress.items, "embedded": progress.embedded}
+        for name, progress in parts.index.progress().items()
+        if name in schema and not schema[name].private and name != OPERATIONS
+    }
+    ready = parts.index.is_ready
+    return Readiness(ready=ready, current=ready and not behind, behind=behind, collections=collections)
 
 
 class _Reported:
@@ -227,95 +175,34 @@ class _Reported:
             await self._app(scope, receive, send)
 
 
-def _signed(authority: Callable[[], Any], body: bytes) -> str:
-    return authority().sign(body)
+def _handlers(mounts: Mounts, record: Recorder) -> dict[Any, Any]:
+    """Return what renders the errors that reach the application, in the form of the protocol that has the path."""
 
+    async def render(request: Request, error: Exception) -> ASGIApp:
+        return mounts.find(request.scope).render_error(request.scope, error)
 
-def _handlers(config: Config, observe: Observe) -> dict[Any, Any]:
-    """What to say of errors that no face has told."""
+    async def render_defect(request: Request, error: Exception) -> ASGIApp:
+        record(UnexpectedError(request.scope["path"][:100], type(error).__name__, error))
+        return await render(request, error)
 
-    async def failed(_: Request, error: Exception) -> Response:
-        if isinstance(error, SiteError):
-            return operations.problem(error)
-        return operations.refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "The server failed")
-
-    async def refused(request: Request, error: HTTPException) -> Response:
-        if request.scope["path"] in nlweb.PATHS:
-            return nlweb.refusal(error)
-        if chat.is_here(request.scope["path"], config):
-            return chat.refused(error, config)
-        told = operations.refusal(HTTPStatus(error.status_code), error.detail, error.headers)
-        return items.as_page(config.site.name, request, told, error.detail)
-
-    async def broke(request: Request, error: Exception) -> Response:
-        observe(Broke(request.scope["path"][:100], type(error).__name__, error))
-        if chat.is_here(request.scope["path"], config):
-            return chat.breakdown(config)
-        return nlweb.breakdown(request) if request.scope["path"] in nlweb.PATHS else await failed(request, error)
-
-    async def left(_: Request, __: ClientDisconnect) -> Response:
+    async def render_nothing(_: Request, __: ClientDisconnect) -> Response:
         return Response(status_code=CLIENT_LEFT)
 
-    return {SiteError: failed, HTTPException: refused, ClientDisconnect: left, Exception: broke}
+    return {SiteError: render, HTTPException: render, ClientDisconnect: render_nothing, Exception: render_defect}
 
 
-def _refuse_in_form(config: Config, observe: Observe) -> Refuse:
-    """Return what refuses in the form of the protocol that a request was made in, and observes it.
-
-    A flood of refusals does not become a flood of log lines: at most one a second is observed.
-    """
-    observed = -math.inf
-    in_form = _in_form(config)
+def _refuse_in_form(mounts: Mounts, record: Recorder) -> Refuse:
+    """Return what refuses a request in the form of its protocol, and records that at most once a second."""
+    last_recorded = -math.inf
 
     def refuse(scope: Scope, error: SiteError) -> ASGIApp:
-        nonlocal observed
-        if time.monotonic() - observed >= 1:
-            observed = time.monotonic()
-            observe(Refused("admission", "anonymous", type(error).__name__))
-        return in_form(scope, error)
+        nonlocal last_recorded
+        if time.monotonic() - last_recorded >= 1:
+            last_recorded = time.monotonic()
+            record(RequestRefused("admission", "anonymous", type(error).__name__))
+        return render_overload(mounts, scope, error)
 
     return refuse
-
-
-def _in_form(config: Config) -> Refuse:
-    """Return what refuses in the form of the protocol that a request was made in."""
-
-    def refuse(scope: Scope, error: SiteError) -> Response:
-        path = scope["path"]
-        if path in nlweb.PATHS:
-            response = nlweb.failure_response(error)
-        elif chat.is_here(path, config):
-            response = chat.failure_response(error, config)
-        elif nwp.is_node(path):
-            response = nwp.refusal(scope, error)
-        else:
-            response = operations.problem(error)
-        response.status_code = operations.status_of(error)
-        response.headers["retry-after"] = str(error.details["retry_after"])
-        return response
-
-    return refuse
-
-
-def _image_folder(config: Config) -> Path:
-    folder, site = Path(config.folder, config.site.images).resolve(), Path(config.folder).resolve()
-    if site.is_relative_to(folder):
-        raise ConfigError(
-            "site.images names a folder that holds the site file", hint="Give images a folder of their own."
-        )
-    return folder
-
-
-class Images(StaticFiles):
-    """Files of the site's image folder. A drawing that is opened by itself can run nothing."""
-
-    def file_response(self, *args: Any, **kwargs: Any) -> Response:
-        response = super().file_response(*args, **kwargs)
-        response.headers.update({"content-security-policy": "default-src 'none'; sandbox", **_NO_SNIFF})
-        return response
-
-
-_NO_SNIFF = {"x-content-type-options": "nosniff"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,8 +211,9 @@ class Opened:
 
     name: str
     base: str  # its address, as http://127.0.0.1:8000
-    native: str  # its address in the native protocol, as nwp://127.0.0.1:17433
+    native: Mapping[str, str]  # its addresses on ports of protocols, by title
     collections: tuple[str, ...]  # those that are not private
+    examples: tuple[Example, ...] = ()  # for people to try
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,17 +221,26 @@ class Listeners:
     """The sockets that connections come from."""
 
     http: socket.socket
-    native: socket.socket
+    native: Mapping[str, socket.socket]  # by the name of the protocol whose port it is
+
+    def __enter__(self) -> "Listeners":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for listener in (self.http, *self.native.values()):
+            listener.close()
 
 
-def serve(config: Config, observer: Callable[[], Observe], started: Callable[[Opened], None]) -> None:
+def serve(config: Config, observer: Callable[[], Recorder], started: Callable[[Opened], None]) -> None:
     """Serve until told to stop. Ctrl-C and SIGTERM end open requests first.
 
     With several workers each is a process with an observer of its own; all of them accept from the same sockets.
     """
     if config.server.workers > 1:
         _check_shared(config)
-    tls_of(config)  # what is wrong with it is told at the start
+    for protocol in installed_protocols():
+        if protocol.port:
+            protocol.port.check(config)
     ca_file_of(config)
     config, listeners = listening_of(config)
     if config.server.workers == 1:
@@ -351,21 +248,21 @@ def serve(config: Config, observer: Callable[[], Observe], started: Callable[[Op
         return
     # The sockets are closed first: nobody connects to workers that only finish what they have.
     work = Work(_serve, (config, listeners, observer))
-    with Workers(config.server.workers, work, observer()) as workers, listeners.http, listeners.native:
+    with Workers(config.server.workers, work, observer()) as workers, listeners:
         workers.run(started)
 
 
 def _serve(
-    config: Config, listeners: Listeners, observer: Callable[[], Observe], started: Callable[[Opened], None]
+    config: Config, listeners: Listeners, observer: Callable[[], Recorder], started: Callable[[Opened], None]
 ) -> None:
     """One process that serves."""
-    observe = observer()
-    config = _limit_connections(config, observe)
+    record = observer()
+    config = _limit_connections(config, record)
     with asyncio.Runner(loop_factory=_new_loop) as runner:
-        runner.run(_serve_until_told(config, listeners, observe, started))
+        runner.run(_serve_until_told(config, listeners, record, started))
 
 
-def _limit_connections(config: Config, observe: Observe) -> Config:
+def _limit_connections(config: Config, record: Recorder) -> Config:
     """Lower `limits.connections` to what the open files of this process leave room for, and record that."""
     limits = config.limits
     connections = fit_connections(limits.connections, config.store.pool)
@@ -374,29 +271,32 @@ def _limit_connections(config: Config, observe: Observe) -> Config:
             f"limits.connections is {limits.connections}, but the limit of open files leaves room for {connections}."
             " Raise the hard limit (ulimit -Hn)."
         )
-        observe(Broke("admission", message))
+        record(UnexpectedError("admission", message))
     return msgspec.structs.replace(config, limits=msgspec.structs.replace(limits, connections=connections))
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
     if sys.platform == "win32":
         return asyncio.new_event_loop()
-    return importlib.import_module("uvloop").new_event_loop()
+    try:
+        return importlib.import_module("uvloop").new_event_loop()
+    except ImportError:  # there are systems for which it cannot be installed; asyncio's own loop is slower
+        return asyncio.new_event_loop()
 
 
 async def _serve_until_told(
-    config: Config, listeners: Listeners, observe: Observe, started: Callable[[Opened], None]
+    config: Config, listeners: Listeners, record: Recorder, started: Callable[[Opened], None]
 ) -> None:
     # Uvicorn heeds signals while it serves, and sends itself the last one again once it has stopped. These are for the
     # time before; afterwards there is nothing left to end.
     told: list[int] = []
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda number, _frame: told.append(number))
-    async with opened_site(config, observe=observe) as parts:
+    async with opened_site(config, record=record) as parts:
         app = application(parts)
-        logging.getLogger("uvicorn").addHandler(LibraryLog("http", observe))
+        logging.getLogger("uvicorn").addHandler(LibraryLog("http", record))
         running = Serving(server_settings(parts, app), app, told)
-        running.listen_natively(listeners.native, parts)
+        running.listen_natively(listeners.native)
         announcing = asyncio.create_task(_announce(running, lambda: started(_opened(parts))))
         try:
             _settle_memory()
@@ -424,31 +324,24 @@ class Serving(uvicorn.Server):
         super().__init__(settings)
         self._application = app
         self._told = told  # signals that came before there was anybody to heed them
-        self._native: NativePort | None = None
-        self._listener: socket.socket | None = None
+        self._native: list[tuple[NativeListener, socket.socket]] = []
 
-    def listen_natively(self, listener: socket.socket, parts: Parts, patience: Patience | None = None) -> None:
-        """Take native connections from a socket, too, once it serves."""
-        self._listener = listener
-        self._native = NativePort(
-            self._application.answering,
-            parts.config,
-            lambda: self.config.http_protocol_class(self.config, self.server_state, {}),  # pyright: ignore[reportCallIssue]
-            parts.observe,
-            self._application.streams,
-            tls=tls_of(parts.config),
-            patience=patience,
+    def listen_natively(self, listeners: Mapping[str, socket.socket]) -> None:
+        """Take the connections of protocols' own ports, too, once it serves."""
+        native = self._application.mounts.listeners(
+            lambda: self.config.http_protocol_class(self.config, self.server_state, {})  # pyright: ignore[reportCallIssue]
         )
+        self._native = [(native[name], listener) for name, listener in listeners.items()]
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.should_exit = self.should_exit or bool(self._told)
-        if self._native and self._listener:
-            self._native.open(self._listener)
+        for native, listener in self._native:
+            native.open(listener)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await self._application.close()
-        leaving = [self._native.close()] if self._native else []
+        leaving = [native.close() for native, _ in self._native]
         await asyncio.gather(*leaving, super().shutdown(sockets))
         # Those that uvicorn has cancelled still answer.
         if self.server_state.tasks:
@@ -457,13 +350,13 @@ class Serving(uvicorn.Server):
 
 
 def server_settings(parts: Parts, app: Application | None = None) -> uvicorn.Config:
-    config = parts.config
+    config, app = parts.config, app or application(parts)
     limits = ConnectionLimits(
-        config.limits, TrustedNetworks(config.server.trusted_proxies), _refuse_in_form(config, parts.observe)
+        config.limits, TrustedNetworks(config.server.trusted_proxies), _refuse_in_form(app.mounts, parts.record)
     )
-    quiet("uvicorn")
+    silence_library("uvicorn")
     return uvicorn.Config(
-        app or application(parts),
+        app,
         lifespan="off",
         log_config=None,
         log_level="warning",
@@ -481,10 +374,18 @@ def server_settings(parts: Parts, app: Application | None = None) -> uvicorn.Con
 
 
 def _opened(parts: Parts) -> Opened:
-    server, catalog = parts.config.server, parts.site.catalog
-    host = f"[{server.host}]" if ":" in server.host else server.host
-    names = tuple(each.name for each in catalog.public)
-    return Opened(parts.site.name, f"http://{host}:{server.port}", f"nwp://{host}:{server.nwp_port}", names)
+    config, catalog = parts.config, parts.site.catalog
+    host = f"[{config.server.host}]" if ":" in config.server.host else config.server.host
+    protocols = installed_protocols()
+    ports = [protocol.port for protocol in protocols if protocol.port]
+    examples = [example for protocol in protocols if protocol.examples for example in protocol.examples(config)]
+    return Opened(
+        parts.site.name,
+        f"http://{host}:{config.server.port}",
+        {port.title: f"{port.scheme}://{host}:{port.number(config)}" for port in ports},
+        tuple(collection.name for collection in catalog.public),
+        tuple(sorted(examples, key=lambda example: example.rank)),
+    )
 
 
 def _check_shared(config: Config) -> None:
@@ -498,14 +399,17 @@ def listening_of(config: Config) -> tuple[Config, Listeners]:
     """Listen where the settings say. Port 0 is any that is free: the settings that come back have its number."""
     server = config.server
     http = _listener(server.host, server.port, "--port")
-    try:
-        native = _listener(server.host, server.nwp_port, "--nwp-port")
-    except Unavailable:
-        http.close()
-        raise
-    ports = {"port": http.getsockname()[1], "nwp_port": native.getsockname()[1]}
-    server = msgspec.structs.replace(server, **ports)
-    return msgspec.structs.replace(config, server=server), Listeners(http, native)
+    config = msgspec.structs.replace(config, server=msgspec.structs.replace(server, port=http.getsockname()[1]))
+    listeners = Listeners(http, native := {})
+    for protocol in installed_protocols():
+        if port := protocol.port:
+            try:
+                native[protocol.name] = _listener(server.host, port.number(config), port.option)
+            except Unavailable:
+                listeners.__exit__()
+                raise
+            config = port.with_number(config, native[protocol.name].getsockname()[1])
+    return config, listeners
 
 
 def _listener(host: str, port: int, option: str) -> socket.socket:

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from portico.errors import SiteError, Unavailable
-from portico.telemetry import Broke, Observe
+from portico.telemetry import Recorder, UnexpectedError
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -42,10 +42,10 @@ class Work:
 class Workers:
     """The processes that do one work. Leaving ends them."""
 
-    def __init__(self, count: int, work: Work, observe: Observe) -> None:
+    def __init__(self, count: int, work: Work, record: Recorder) -> None:
         self._count = count
         self._work = work
-        self._observe = observe
+        self._record = record
         self._lifeline, self._hold = SPAWN.Pipe(duplex=False)
         self._workers: list[Worker] = []
         self._vacancies: list[Vacancy] = []
@@ -117,7 +117,7 @@ class Workers:
     def _bury(self) -> None:
         for worker in [each for each in self._workers if not each.is_alive]:
             self._workers.remove(worker)
-            self._observe(Broke(f"worker {worker.pid}", str(worker.ended())))
+            self._record(UnexpectedError(f"worker {worker.pid}", str(worker.ended())))
             self._vacate(worker.pause if worker.age < YOUNG else 0.0)
             worker.close()
 
@@ -132,7 +132,7 @@ class Workers:
             try:
                 self._add(vacancy.pause)
             except Unavailable as error:
-                self._observe(Broke("a new worker", str(error), error))
+                self._record(UnexpectedError("a new worker", str(error), error))
                 self._vacate(vacancy.pause)
 
 

@@ -1,4 +1,4 @@
-"""RSS and Atom entries as schema.org Articles. Parses the bytes it is given; never lets feedparser fetch."""
+"""Reads RSS and Atom entries as schema.org Articles. Never lets feedparser fetch anything."""
 
 import io
 import re
@@ -61,15 +61,15 @@ def _body(entry: Mapping[str, Any]) -> str:
 
 
 def _instant(parsed: Any) -> str:
-    """Feedparser gives UTC without saying so."""
+    """Return a time of feedparser, which is in UTC, as ISO text."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", cast("time.struct_time", parsed)) if parsed else ""
 
 
 def _authors(entry: Mapping[str, Any]) -> list[dict[str, str]] | dict[str, str]:
     # RSS 2.0 writes "name@host (Name)", which feedparser splits wrongly under long top-level domains.
-    written = _MAILBOX.fullmatch(str(entry.get("author") or "").strip())
-    named = [author.get("name") for author in entry.get("authors") or ()]
-    names = [written[1]] if written else [name for name in named if name]
+    mailbox = _MAILBOX.fullmatch(str(entry.get("author") or "").strip())
+    author_names = [author.get("name") for author in entry.get("authors") or ()]
+    names = [mailbox[1]] if mailbox else [name for name in author_names if name]
     people = [{"@type": "Person", "name": str(name)} for name in names]
     return people[0] if len(people) == 1 else people
 
@@ -84,6 +84,6 @@ def _image(entry: Mapping[str, Any], base: str | None) -> str:
 
 
 def _web_address(value: Any, base: str | None) -> str:
-    """An http address or nothing: a feed may not hand on `javascript:` links."""
+    """Return an http URL, or None: a feed must not pass on `javascript:` links."""
     address = urljoin(base or "", str(value or "").strip())
     return address if urlsplit(address).scheme in ("http", "https") else ""

@@ -1,5 +1,5 @@
-"""The one guarded way out to the web, for sources and for operations. Refuses private addresses, and
-answers that are too large or too slow.
+"""The only module that makes requests to the web, for sources and for operations. Refuses private addresses, and
+responses that are too large or too slow.
 
 The guard sits where connections are made: a host is resolved once, every address it has is checked, and the
 connection goes to a checked address. TLS still verifies the name. Redirects are new requests, so they pass
@@ -30,7 +30,7 @@ USER_AGENT = "Portico/0.1 (+site loader)"
 MAX_REDIRECTS = 5
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
-# Set aside by the IANA registries, which Python learns of release by release.
+# Special-purpose networks of the IANA registries that not every release of Python knows.
 _SPECIAL = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "2001::/23", "3fff::/20")))
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _LEGACY_ADDRESS = re.compile(r"[0-9a-fx.]+", re.IGNORECASE | re.ASCII)
@@ -45,8 +45,8 @@ _FIXED = frozenset(("host", "content-length", "connection", "transfer-encoding")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """An open answer. `chunks` may be read once, and raises SourceError past the limits."""
+class FetchResponse:
+    """An open response. `chunks` can be read once, and raises SourceError beyond the limits."""
 
     url: str
     status: int
@@ -59,27 +59,27 @@ class Answer:
 
     @property
     def location(self) -> str | None:
-        """Where a redirect points, as an absolute URL."""
+        """The target of a redirect, as an absolute URL."""
         target = self.headers.get("location")
         return urljoin(self.url, target) if target and self.status in _REDIRECTS else None
 
     def read(self) -> bytes:
         return b"".join(self.chunks)
 
-    def expect_ok(self) -> None:
+    def raise_for_status(self) -> None:
         if self.status != 200:
-            raise SourceError(f"{self.url} answered {self.status}.", url=self.url, status=self.status)
+            raise SourceError(f"{self.url} returned status {self.status}.", url=self.url, status=self.status)
 
 
-def tls_trusting(ca_file: str) -> ssl.SSLContext:
-    """Return a context that trusts the authorities in a file in PEM besides the public ones."""
+def create_tls_context(ca_file: str) -> ssl.SSLContext:
+    """Return a context that trusts the authorities in a PEM file as well as the public ones."""
     context = httpx.create_ssl_context(trust_env=False)
     context.load_verify_locations(ca_file)
     return context
 
 
 class Fetcher:
-    """Requests over http and https. `timeout` bounds the wait for the next bytes, `deadline` one whole request."""
+    """Sends requests over http and https. `timeout` limits the wait for the next bytes, `deadline` a whole request."""
 
     def __init__(
         self,
@@ -93,8 +93,8 @@ class Fetcher:
     ) -> None:
         self._max_bytes = max_bytes
         self._timeout = timeout
-        guard = _Guard(frozenset(map(_host_key, allow_hosts)), deadline, resolve or system_addresses)
-        # Without kept connections each request has its own deadline and its own check.
+        guard = _GuardedBackend(frozenset(map(_host_key, allow_hosts)), deadline, resolve or resolve_host)
+        # Connections are not reused, so that each request has its own deadline and its own check.
         self._pool = httpcore.ConnectionPool(
             ssl_context=tls or httpx.create_ssl_context(trust_env=False),
             max_keepalive_connections=0,
@@ -102,8 +102,8 @@ class Fetcher:
         )
 
     @contextmanager
-    def open(self, url: str, *, follow: bool = True, max_bytes: int | None = None) -> Generator[Answer]:
-        """The answer to a GET, whatever its status. With `follow`, up to five redirects are taken."""
+    def open(self, url: str, *, follow: bool = True, max_bytes: int | None = None) -> Generator[FetchResponse]:
+        """Send a GET and yield the response, whatever its status. With `follow`, follow up to five redirects."""
         limit = self._max_bytes if max_bytes is None else max_bytes
         for _ in range(MAX_REDIRECTS + 1):
             with self._request(url, limit) as answer:
@@ -116,14 +116,14 @@ class Fetcher:
 
     def get(self, url: str, *, max_bytes: int | None = None) -> bytes:
         with self.open(url, max_bytes=max_bytes) as answer:
-            answer.expect_ok()
+            answer.raise_for_status()
             return answer.read()
 
     @contextmanager
     def send(
         self, method: str, url: str, *, body: bytes, headers: Mapping[str, str], max_bytes: int
-    ) -> Generator[Answer]:
-        """The answer to any request, whatever its status. Redirects are not taken: they would carry the body."""
+    ) -> Generator[FetchResponse]:
+        """Send a request and yield the response, whatever its status. Redirects are not followed with a body."""
         with self._request(url, min(max_bytes, self._max_bytes), method, body, headers) as answer:
             yield answer
 
@@ -135,8 +135,8 @@ class Fetcher:
         method: str = "GET",
         body: bytes = b"",
         extra: Mapping[str, str] | None = None,
-    ) -> Generator[Answer]:
-        address = checked_url(url)
+    ) -> Generator[FetchResponse]:
+        address = parse_url(url)
         timeouts = dict.fromkeys(("connect", "read", "write", "pool"), self._timeout)
         headers: dict[str | bytes, str | bytes] = {
             "Host": address.netloc.decode("ascii"),
@@ -146,37 +146,37 @@ class Fetcher:
             "Connection": "close",
             **({"Content-Length": str(len(body))} if body or method in {"POST", "PUT", "PATCH"} else {}),
         }
-        # What decides where a request goes and how long it is cannot be overridden.
+        # Callers cannot override the headers that decide where a request goes and how long it is.
         headers.update({name: value for name, value in (extra or {}).items() if name.lower() not in _FIXED})
         target = httpcore.URL(
             scheme=address.raw_scheme, host=address.raw_host, port=address.port, target=address.raw_path
         )
         with (
-            _named_failures(url),
+            _translate_errors(url),
             self._pool.stream(
                 method, target, headers=headers, content=body or None, extensions={"timeout": timeouts}
             ) as raw,
         ):
-            found = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in raw.headers}
-            chunks = _decoded(raw.iter_stream(), found.get("content-encoding", ""), url)
-            yield Answer(url, raw.status, found, _bounded(chunks, limit, url))
+            response_headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in raw.headers}
+            chunks = _decode(raw.iter_stream(), response_headers.get("content-encoding", ""), url)
+            yield FetchResponse(url, raw.status, response_headers, _limit_size(chunks, limit, url))
 
 
-def checked_url(url: str) -> httpx.URL:
-    """The URL, if it is one that Portico fetches at all. Says nothing yet about where its host is."""
+def parse_url(url: str) -> httpx.URL:
+    """Parse a URL, and refuse one that Portico never fetches. Does not look up its host."""
     try:
         parsed = httpx.URL(url)
     except (httpx.InvalidURL, ValueError) as problem:
         raise SourceError(f"{url!r} is not a URL: {problem}", url=url) from problem
     if parsed.scheme not in ("http", "https"):
-        raise SourceError(f"{url!r} is neither http nor https.", url=url, hint="Only the web is fetched.")
+        raise SourceError(f"{url!r} is neither http nor https.", url=url, hint="Use an http or https URL.")
     if parsed.userinfo or not parsed.host:
-        raise SourceError("A URL to fetch needs a host and may not carry a user name.", hint="Remove `user@`.")
+        raise SourceError("The URL must have a host and no user name.", hint="Remove `user@`.")
     return parsed
 
 
 def is_public(address: Address) -> bool:
-    """Whether it means the same machine everywhere. Looks inside addresses that carry another."""
+    """Whether an address is public. Also checks the address that another one embeds."""
     if any(address in network for network in _SPECIAL):
         return False
     if isinstance(address, ipaddress.IPv4Address):
@@ -190,7 +190,7 @@ def is_public(address: Address) -> bool:
 
 
 def literal_address(host: str) -> Address | None:
-    """The address a host spells out, in any form a resolver takes: 127.1, 0x7f000001, 2130706433."""
+    """Return the address that a host spells out, in any form a resolver accepts: 127.1, 0x7f000001, 2130706433."""
     try:
         return ipaddress.ip_address(host.strip("[]"))
     except ValueError:
@@ -203,13 +203,13 @@ def literal_address(host: str) -> Address | None:
         return None
 
 
-def system_addresses(host: str, port: int) -> Sequence[str]:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+def resolve_host(host: str, port: int) -> Sequence[str]:
+    entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
-class _Guard(httpcore.NetworkBackend):
-    """Connects to addresses that passed the check, and to nothing else."""
+class _GuardedBackend(httpcore.NetworkBackend):
+    """Connects only to addresses that passed the check."""
 
     def __init__(self, allowed: frozenset[str], deadline: float, resolve: Resolve) -> None:
         self._allowed = allowed
@@ -227,16 +227,16 @@ class _Guard(httpcore.NetworkBackend):
     ) -> httpcore.NetworkStream:
         until = time.monotonic() + self._deadline
         failure: Exception = httpcore.ConnectError(f"{host} has no address")
-        for address in self._checked(host, port):
+        for address in self._resolve_allowed(host, port):
             try:
                 stream = self._sockets.connect_tcp(str(address), port, timeout, None, socket_options)
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as problem:
                 failure = problem
             else:
-                return _TimedStream(stream, until)
+                return _DeadlineStream(stream, until)
         raise failure
 
-    def _checked(self, host: str, port: int) -> list[Address]:
+    def _resolve_allowed(self, host: str, port: int) -> list[Address]:
         addresses = self._addresses(host, port)
         bare = _host_key(host)
         if bare in self._allowed or f"{bare}:{port}" in self._allowed:
@@ -245,7 +245,7 @@ class _Guard(httpcore.NetworkBackend):
             if not is_public(address):
                 raise BlockedAddress(
                     f"{host} is at {address}, which is not a public address.",
-                    hint=f"If that is meant, add {host!r} to `allow_hosts`.",
+                    hint=f"If this is intended, add {host!r} to `allow_hosts`.",
                     host=host,
                     address=str(address),
                 )
@@ -262,8 +262,8 @@ class _Guard(httpcore.NetworkBackend):
             raise SourceError(f"The host {host!r} cannot be resolved.", host=host) from problem
 
 
-class _TimedStream(httpcore.NetworkStream):
-    """A connection that ends at its deadline, however slowly the other side feeds it."""
+class _DeadlineStream(httpcore.NetworkStream):
+    """A connection that ends at its deadline, however slowly the other side sends."""
 
     def __init__(self, stream: httpcore.NetworkStream, until: float) -> None:
         self._stream = stream
@@ -282,7 +282,7 @@ class _TimedStream(httpcore.NetworkStream):
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
         secured = self._stream.start_tls(ssl_context, server_hostname, self._left(timeout))
-        return _TimedStream(secured, self._until)
+        return _DeadlineStream(secured, self._until)
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)
@@ -295,7 +295,7 @@ class _TimedStream(httpcore.NetworkStream):
 
 
 def inflate(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Unpack gzip or zlib in small steps, so that a bomb is noticed by whoever counts the bytes."""
+    """Unpack gzip or zlib in small steps, so that the caller can stop at a size limit."""
     unpacker = zlib.decompressobj(wbits=47)
     for chunk in chunks:
         rest = chunk
@@ -310,7 +310,7 @@ def inflate(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 @contextmanager
-def _named_failures(url: str) -> Generator[None]:
+def _translate_errors(url: str) -> Generator[None]:
     try:
         yield
     except _FAILURES as problem:
@@ -323,19 +323,19 @@ def may_have_arrived(error: SourceError) -> bool:
     return isinstance(error.__cause__, _FAILURES) and not isinstance(error.__cause__, unsent)
 
 
-def _decoded(chunks: Iterator[bytes], encoding: str, url: str) -> Iterator[bytes]:
+def _decode(chunks: Iterator[bytes], encoding: str, url: str) -> Iterator[bytes]:
     if encoding.lower() in ("", "identity"):
         yield from chunks
         return
     if encoding.lower() not in ("gzip", "x-gzip", "deflate"):
-        raise SourceError(f"{url} is encoded as {encoding!r}, which was not asked for.", url=url)
+        raise SourceError(f"{url} is encoded as {encoding!r}, which Portico does not accept.", url=url)
     try:
         yield from inflate(chunks)
     except zlib.error as problem:
         raise SourceError(f"{url} is not valid {encoding}.", url=url) from problem
 
 
-def _bounded(chunks: Iterator[bytes], limit: int, url: str) -> Iterator[bytes]:
+def _limit_size(chunks: Iterator[bytes], limit: int, url: str) -> Iterator[bytes]:
     size = 0
     for chunk in chunks:
         size += len(chunk)

@@ -1,4 +1,4 @@
-"""Parses HTML, unless that could take for ever. Looks at tags only; reads no text.
+"""Parses HTML, unless that could take too long. Looks at tags only; reads no text.
 
 At many a tag the parser looks through all open elements, so its time grows with the square of the depth. A
 page with few tags cannot be deep, one with very many is refused, and between the two the depth is estimated.
@@ -10,7 +10,7 @@ from selectolax.lexbor import LexborHTMLParser
 
 FEW_TAGS = 20_000  # all open at once, these take less than a second
 MAX_TAGS = 100_000  # all open at once, these take some twenty seconds
-MAX_OPEN_ELEMENTS = 512  # browsers stop here, too
+MAX_OPEN_ELEMENTS = 512  # the limit of browsers
 
 _START = re.compile(rb"<[a-z]", re.IGNORECASE)
 _TAG = re.compile(rb"<(?:(!--)|(/?)([a-z][^\s/<>]*+)([^<>]*+))", re.IGNORECASE)
@@ -31,7 +31,7 @@ _UNCLOSED = frozenset((
 
 
 class TooDeep(ValueError):
-    """A page with more tags, or more of them open at once, than people write."""
+    """A page has more tags, or more open elements, than any real page."""
 
 
 def parse_html(text: bytes | str) -> LexborHTMLParser:
@@ -45,7 +45,7 @@ def parse_html(text: bytes | str) -> LexborHTMLParser:
 
 
 def _depth(text: bytes) -> int:
-    """How many elements seem to be open at once, at most."""
+    """Estimate the most elements that are open at once."""
     deepest = depth = at = 0
     while tag := _TAG.search(text, at):
         at = tag.end()

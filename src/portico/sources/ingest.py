@@ -1,4 +1,4 @@
-"""Source to store: give each record an id, write in batches, forget what vanished. Constant memory, safe to repeat."""
+"""Loads a source into the store: assigns ids, writes in batches, deletes what is gone. Constant memory, repeatable."""
 
 import asyncio
 import re
@@ -14,7 +14,7 @@ from portico.catalog import Collection
 from portico.config import Config, SourceSettings, located
 from portico.items import content_hash, problem_with
 from portico.redaction import redact_url
-from portico.sources.freshness import Freshness, State, freshness, remember
+from portico.sources.freshness import LoadStatus, State, load_status, save_status
 from portico.sources.registry import (
     BadRecord,
     Entry,
@@ -27,17 +27,17 @@ from portico.sources.registry import (
 )
 from portico.store import Store
 from portico.store.records import Load, Put
-from portico.telemetry import Loaded, Observe
+from portico.telemetry import Recorder, SourceLoaded
 
 BATCH_RECORDS = 500
 BATCH_BYTES = 4_000_000
-SHOWN_FAILURES = 100
+MAX_FAILURES = 100
 DISTINCTIVE = ("collection", "format", "id_field", "type")  # options of sources that read the same table or file
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What a load did so far. `failures` holds the first hundred."""
+class LoadReport:
+    """The result of a load so far. `failures` holds the first hundred."""
 
     source: str
     added: int = 0
@@ -46,9 +46,9 @@ class Report:
     removed: int = 0
     failed: int = 0
     failures: tuple[BadRecord, ...] = field(default=())
-    has_gap: bool = False  # part of the source could not be looked at, so nothing was forgotten
+    has_gap: bool = False  # part of the source could not be read, so nothing was deleted
     seconds: float = 0.0
-    share: float | None = None  # of the source that has been read, where that is known
+    share: float | None = None  # of the source that has been read, if known
     stored_as: str = ""  # the name of the source in the store, once all of it was read
 
     @property
@@ -56,7 +56,7 @@ class Report:
         return self.added + self.changed + self.unchanged + self.failed
 
 
-Told = Callable[[Report], None]
+ProgressCallback = Callable[[LoadReport], None]
 
 
 async def ingest(
@@ -65,10 +65,10 @@ async def ingest(
     collection: str,
     *,
     declared: Callable[[str], Collection] = Collection,
-    told: Told = lambda _: None,
+    on_progress: ProgressCallback = lambda _: None,
     may_adopt: Callable[[str], bool] = lambda _: True,
-) -> Report:
-    """Bring a collection up to date with a source. Killed halfway, a repeat ends with exactly the right items.
+) -> LoadReport:
+    """Bring a collection up to date with a source. If it is interrupted, a second load completes it.
 
     Items that the store has under a former name of the source become its own, in the collections that it writes to
     and that `may_adopt` allows.
@@ -80,13 +80,13 @@ async def ingest(
         for former in source.former_urls if may_adopt(name) else ():
             await store.loads.adopt(load, name, former)
 
-    report, started = Report(source.url), time.monotonic()
+    report, started = LoadReport(source.url), time.monotonic()
     touched: set[str] = set()
     entries = source.records()
     while batch := await asyncio.to_thread(_next_batch, entries):
-        report = await _take(store, load, batch, collection, prepare, touched, report)
+        report = await _store_batch(store, load, batch, collection, prepare, touched, report)
         report = replace(report, seconds=time.monotonic() - started, share=source.share())
-        told(report)
+        on_progress(report)
     if not touched:
         await prepare(collection)
     removed = 0 if report.has_gap else await store.loads.finish(load)
@@ -94,12 +94,12 @@ async def ingest(
         await store.collections.optimize(name)
     stored_as = "" if report.has_gap else source.url
     report = replace(report, removed=removed, seconds=time.monotonic() - started, stored_as=stored_as)
-    told(report)
+    on_progress(report)
     return report
 
 
 def _next_batch(entries: Iterator[Entry]) -> list[Entry]:
-    """Some records: as many as fit, in count and in size."""
+    """A batch of records, limited in count and in size."""
     batch: list[Entry] = []
     size = 0
     for entry in entries:
@@ -114,18 +114,18 @@ def _size(record: Record) -> int:
     try:
         return len(msgspec.json.encode(record.data))
     except (UnicodeEncodeError, TypeError, OverflowError, RecursionError):
-        return 0  # not JSON: it is refused soon
+        return 0  # not JSON: refused later
 
 
-async def _take(
+async def _store_batch(
     store: Store,
     load: Load,
     batch: Sequence[Entry],
     collection: str,
     prepare: Callable[[str], Awaitable[None]],
     touched: set[str],
-    report: Report,
-) -> Report:
+    report: LoadReport,
+) -> LoadReport:
     grouped: dict[str, list[tuple[Put, str]]] = {}
     bad: list[BadRecord] = []
     for entry in batch:
@@ -142,87 +142,87 @@ async def _take(
         if name not in touched:
             touched.add(name)
             await prepare(name)
-        written = await store.loads.put(load, name, [put for put, _ in puts])
-        repeated = set(written.repeated)
+        result = await store.loads.put(load, name, [put for put, _ in puts])
+        repeated = set(result.repeated)
         bad.extend(_repeats(puts, repeated))
         report = replace(
             report,
-            added=report.added + written.added,
-            changed=report.changed + written.changed,
-            unchanged=report.unchanged + written.unchanged,
+            added=report.added + result.added,
+            changed=report.changed + result.changed,
+            unchanged=report.unchanged + result.unchanged,
         )
     return replace(
         report,
         failed=report.failed + len(bad),
-        failures=(*report.failures, *bad)[:SHOWN_FAILURES],
-        has_gap=report.has_gap or any(each.is_gap for each in bad),
+        failures=(*report.failures, *bad)[:MAX_FAILURES],
+        has_gap=report.has_gap or any(item.is_gap for item in bad),
     )
 
 
 def _repeats(puts: Sequence[tuple[Put, str]], repeated: set[str]) -> Iterator[BadRecord]:
-    """The last record with each repeated id: the one that came too late."""
+    """Report records whose id another record of the source has."""
     where = {put.id: where for put, where in puts}
     for id in sorted(repeated):
         yield BadRecord(where[id], f"another record of this source has the same id {id!r}")
 
 
 def collection_for(url: str) -> str:
-    """A name for the items of a source that was given none."""
+    """Return a collection name for a source that sets none."""
     place = re.split(r"[?#]", redact_url(url))[0].rstrip("/")
     stem = Path(place).stem or "items"
     return re.sub(r"[^0-9A-Za-z_-]+", "_", stem).strip("_") or "items"
 
 
-def described_source(said: SourceSettings, config: Config) -> Source:
-    """A [[source]] of the site file."""
-    return open_source(_location(said, config), _options(said, config, _distinction(said, config)))
+def open_configured_source(settings: SourceSettings, config: Config) -> Source:
+    """Open a [[source]] of the site file."""
+    return open_source(_location(settings, config), _options(settings, config, _distinction(settings, config)))
 
 
-def _location(said: SourceSettings, config: Config) -> str:
-    return located(said.url, config.folder)
+def _location(settings: SourceSettings, config: Config) -> str:
+    return located(settings.url, config.folder)
 
 
-def _options(said: SourceSettings, config: Config, distinction: tuple[str, ...] = ()) -> SourceOptions:
+def _options(settings: SourceSettings, config: Config, distinction: tuple[str, ...] = ()) -> SourceOptions:
     return SourceOptions(
-        format=said.format,
-        id_field=said.id_field,
-        table=said.table,
-        type=said.type,
-        max_pages=said.max_pages,
-        delay=said.delay,
+        format=settings.format,
+        id_field=settings.id_field,
+        table=settings.table,
+        type=settings.type,
+        max_pages=settings.max_pages,
+        delay=settings.delay,
         allow_hosts=tuple(config.allow_hosts),
         distinction=distinction,
     )
 
 
-def _place(said: SourceSettings, config: Config) -> str:
-    return source_place(_location(said, config), _options(said, config))
+def _place(settings: SourceSettings, config: Config) -> str:
+    return source_place(_location(settings, config), _options(settings, config))
 
 
-def _of_one_place(said: SourceSettings, config: Config) -> list[SourceSettings]:
+def _sources_at_same_place(settings: SourceSettings, config: Config) -> list[SourceSettings]:
     """Return the sources of the site file that read the same file or URL as this one, itself among them."""
     if len(config.source) < 2:
         return list(config.source)
-    return [source for source in config.source if _place(source, config) == _place(said, config)]
+    return [source for source in config.source if _place(source, config) == _place(settings, config)]
 
 
-def _distinction(said: SourceSettings, config: Config) -> tuple[str, ...]:
+def _distinction(settings: SourceSettings, config: Config) -> tuple[str, ...]:
     """Return the options by which this source differs from others of the same URL and the same table."""
-    alike = [source for source in _of_one_place(said, config) if source.table == said.table]
+    alike = [source for source in _sources_at_same_place(settings, config) if source.table == settings.table]
     names = [name for name in DISTINCTIVE if len({getattr(source, name) for source in alike}) > 1]
-    return tuple(f"{name}={getattr(said, name) or ''}" for name in names)
+    return tuple(f"{name}={getattr(settings, name) or ''}" for name in names)
 
 
-async def _adoption_rule(said: SourceSettings, config: Config, store: Store) -> Callable[[str], bool]:
+async def _adoption_rule(settings: SourceSettings, config: Config, store: Store) -> Callable[[str], bool]:
     """Return a test for collections: whether what they hold under a former name of this source can only be its own.
 
     A former name may be common to all sources of a URL. Each of them first takes over the items that it reads; the
     last one to be loaded under its present name also takes over the rest.
     """
     pending: list[SourceSettings] = []
-    for source in _of_one_place(said, config):
-        fresh = await freshness(store.notes, source)
-        if source != said and not (fresh and fresh.source == described_source(source, config).url):
+    for source in _sources_at_same_place(settings, config):
+        status = await load_status(store.notes, source)
+        if source != settings and not (status and status.source == open_configured_source(source, config).url):
             pending.append(source)
     if any(
         source.table is None and is_database(_location(source, config), _options(source, config)) for source in pending
@@ -233,28 +233,30 @@ async def _adoption_rule(said: SourceSettings, config: Config, store: Store) -> 
 
 
 async def load_sources(
-    config: Config, store: Store, observe: Observe, told: Callable[[Report], None] = lambda _: None
-) -> list[Report]:
+    config: Config, store: Store, record: Recorder, on_progress: Callable[[LoadReport], None] = lambda _: None
+) -> list[LoadReport]:
     """Bring the store up to date with every [[source]] of the site file."""
-    reports: list[Report] = []
-    for each in config.source:
-        reports.append(report := await load_source(each, config, store, observe, told))
-        await remember(store.notes, each, freshness_of(report))
+    reports: list[LoadReport] = []
+    for settings in config.source:
+        reports.append(report := await load_source(settings, config, store, record, on_progress))
+        await save_status(store.notes, settings, status_of(report))
     return reports
 
 
-async def load_source(said: SourceSettings, config: Config, store: Store, observe: Observe, told: Told) -> Report:
+async def load_source(
+    settings: SourceSettings, config: Config, store: Store, record: Recorder, on_progress: ProgressCallback
+) -> LoadReport:
     """Bring the store up to date with one [[source]]."""
-    source, name = described_source(said, config), said.collection or collection_for(said.url)
-    may_adopt = await _adoption_rule(said, config, store)
-    report = await ingest(store, source, name, declared=config.collection, told=told, may_adopt=may_adopt)
-    observe(Loaded(redact_url(said.url), name, report.added, report.changed, report.removed, report.failed))
-    return replace(report, source=redact_url(said.url))
+    source, name = open_configured_source(settings, config), settings.collection or collection_for(settings.url)
+    may_adopt = await _adoption_rule(settings, config, store)
+    report = await ingest(store, source, name, declared=config.collection, on_progress=on_progress, may_adopt=may_adopt)
+    record(SourceLoaded(redact_url(settings.url), name, report.added, report.changed, report.removed, report.failed))
+    return replace(report, source=redact_url(settings.url))
 
 
-def freshness_of(report: Report, state: State = "loaded") -> Freshness:
-    """What is worth remembering of a load."""
-    return Freshness(
+def status_of(report: LoadReport, state: State = "loaded") -> LoadStatus:
+    """Return the status of a load, to be stored."""
+    return LoadStatus(
         state=state,
         at=datetime.now(UTC),
         items=report.read - report.failed,

@@ -1,4 +1,4 @@
-"""JSON, JSON Lines and schema.org JSON-LD, streamed. Does not expand contexts and does not follow links.
+"""Reads JSON, JSON Lines and schema.org JSON-LD, streamed. Does not expand contexts and does not follow links.
 
 A file holds one object, an array, an object around an array (`@graph`, `items`, `data`, ...), or one object
 per line. Nodes stay as they are written: a nested node with its own `@id` is not cut out.
@@ -28,8 +28,8 @@ _IDENTITY = frozenset((b"@type", b"@id"))
 _NAMES = frozenset((b"id", b"name", b"title", b"headline", b"url"))
 
 
-class NotJson(ValueError):
-    """The text is not JSON that Portico takes; the message says why."""
+class InvalidJson(ValueError):
+    """The text is not valid JSON; the message says why."""
 
 
 def read(document: Document) -> Iterator[Entry]:
@@ -40,10 +40,10 @@ def read(document: Document) -> Iterator[Entry]:
         return (
             read_lines(document) if shape.is_one_line else _pieces(document, scan.values(scan.Scanner(document.file)))
         )
-    wrapped = _wrapped(shape)
-    if wrapped is None:
+    wrapper = _find_wrapper(shape)
+    if wrapper is None:
         return _pieces(document, scan.values(scan.Scanner(document.file)))
-    inside = scan.Scanner(document.file, offset=wrapped.offset, line=wrapped.line)
+    inside = scan.Scanner(document.file, offset=wrapper.offset, line=wrapper.line)
     inside.peek()
     return _pieces(document, scan.elements(inside))
 
@@ -64,10 +64,10 @@ def read_lines(document: Document) -> Iterator[Entry]:
 
 
 def entries(text: bytes, where: str) -> Iterator[Entry]:
-    """The records of one JSON text: its nodes when it is an array or a graph."""
+    """Yield the records of one JSON text: the nodes of an array or a graph."""
     try:
         value = decode(text)
-    except NotJson as problem:
+    except InvalidJson as problem:
         yield BadRecord(where, str(problem))
         return
     for node in nodes(value):
@@ -78,18 +78,18 @@ def decode(text: bytes) -> Any:
     try:
         value = msgspec.json.decode(text)
     except UnicodeDecodeError as problem:
-        raise NotJson("is not UTF-8") from problem
+        raise InvalidJson("is not UTF-8") from problem
     except msgspec.DecodeError as problem:
-        raise NotJson(f"is not JSON: {problem}") from problem
+        raise InvalidJson(f"is not JSON: {problem}") from problem
     except RecursionError as problem:
-        raise NotJson(f"is nested deeper than {MAX_DEPTH}") from problem
+        raise InvalidJson(f"is nested deeper than {MAX_DEPTH}") from problem
     if text.count(b"{") + text.count(b"[") > MAX_DEPTH and is_deeper(value, MAX_DEPTH):
-        raise NotJson(f"is nested deeper than {MAX_DEPTH}")
+        raise InvalidJson(f"is nested deeper than {MAX_DEPTH}")
     return value
 
 
 def nodes(value: Any) -> Iterator[Any]:
-    """One node, or those of an array or a graph."""
+    """Yield one node, or those of an array or a graph."""
     if isinstance(value, dict):
         graph = cast("dict[str, Any]", value).get("@graph")
         yield from cast("list[Any]", graph) if isinstance(graph, list) else (value,)
@@ -108,7 +108,7 @@ def record_of(node: Any, where: str) -> Entry:
 
 
 def is_deeper(value: Any, depth: int) -> bool:
-    """Walks level by level, so that depth costs no stack."""
+    """Measure level by level, without recursion."""
     level: list[Any] = [value]
     for _ in range(depth + 1):
         level = [child for one in level for child in _children(one)]
@@ -123,24 +123,20 @@ def _children(value: Any) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
-def _wrapped(shape: scan.Outline) -> scan.Member | None:
-    """The array that holds the records, if the object is only an envelope."""
+def _find_wrapper(shape: scan.Outline) -> scan.Member | None:
+    """Return the array with the records, if the object is only an envelope."""
     by_name = {member.name: member for member in shape.arrays}
     if b"@graph" in by_name:
         return by_name[b"@graph"]
     of_objects = [member for member in shape.arrays if member.first == b"{"]
     if shape.names & _IDENTITY or not of_objects:
-        return _empty_wrapper(by_name, shape)
+        if shape.names & (_IDENTITY | _NAMES):
+            return None
+        return next((by_name[name] for name in WRAPPERS if name in by_name and by_name[name].first == b"]"), None)
     for name in WRAPPERS:
         if name in by_name and by_name[name] in of_objects:
             return by_name[name]
     return of_objects[0] if len(of_objects) == 1 and not shape.names & _NAMES else None
-
-
-def _empty_wrapper(by_name: dict[bytes, scan.Member], shape: scan.Outline) -> scan.Member | None:
-    if shape.names & (_IDENTITY | _NAMES):
-        return None
-    return next((by_name[name] for name in WRAPPERS if name in by_name and by_name[name].first == b"]"), None)
 
 
 def _pieces(document: Document, pieces: Iterator[scan.Piece]) -> Iterator[Entry]:

@@ -1,4 +1,4 @@
-"""HTML microdata (itemscope, itemprop, itemref) as objects like JSON-LD. Resolves links, but follows none."""
+"""Reads HTML microdata (itemscope, itemprop, itemref) as objects like JSON-LD. Resolves links, but follows none."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -23,27 +23,27 @@ _SCHEMA_ORG = (
 )
 
 
-class TooMuch(ValueError):
-    """Items that refer to each other so often that they would never end."""
+class TooManyProperties(ValueError):
+    """Items refer to each other too often."""
 
 
 def items(tree: LexborHTMLParser, base: str) -> Iterator[dict[str, Any]]:
-    """The items of a page that are not the property of another."""
-    reading = _Reading(tree, base)
+    """Yield the items of a page that are not the property of another."""
+    parser = _MicrodataParser(tree, base)
     for node in tree.css("[itemscope]:not([itemprop])"):
-        item = reading.item(node, frozenset())
+        item = parser.item(node, frozenset())
         if len(item) > ("@type" in item):
             yield item
 
 
-class _Reading:
-    """One page being read: where its ids are, and how many more properties may be looked at."""
+class _MicrodataParser:
+    """Reads one page: knows its ids, and how many more properties it may have."""
 
     def __init__(self, tree: LexborHTMLParser, base: str) -> None:
         self._base = base
         self._left = MAX_PROPERTIES
-        named = tree.css("[id]") if tree.css_first("[itemref]") else []
-        self._by_id = {node.attributes.get("id"): node for node in reversed(named)}
+        elements = tree.css("[id]") if tree.css_first("[itemref]") else []
+        self._by_id = {node.attributes.get("id"): node for node in reversed(elements)}
 
     def item(self, node: LexborNode, around: frozenset[int]) -> dict[str, Any]:
         attributes = node.attributes
@@ -54,15 +54,15 @@ class _Reading:
         if attributes.get("itemid"):
             item["@id"] = urljoin(self._base, attributes["itemid"] or "")
         inside = around | {node.mem_id}
-        for owned in self._owned(node):
+        for owned in self._find_properties(node):
             self._left -= 1
             if self._left < 0:
-                raise TooMuch(f"has more than {MAX_PROPERTIES} properties in its microdata")
+                raise TooManyProperties(f"has more than {MAX_PROPERTIES} properties in its microdata")
             _add(item, owned, self._value(owned, inside))
         return item
 
-    def _owned(self, node: LexborNode) -> Iterator[LexborNode]:
-        """The properties of the item at `node`: below it or referred to by it, but not below another item."""
+    def _find_properties(self, node: LexborNode) -> Iterator[LexborNode]:
+        """Yield the properties of the item at `node`: below it or referred to by it, but not below another item."""
         yield from _properties(node)
         for reference in dict.fromkeys((node.attributes.get("itemref") or "").split()):
             referred = self._by_id.get(reference)
@@ -83,23 +83,23 @@ class _Reading:
             return (attributes["content"] or "").strip()
         if tag in _LINKS:
             return urljoin(self._base, (attributes.get(_LINKS[tag]) or "").strip())
-        written = attributes.get(_VALUES.get(tag, ""))
-        return " ".join((written if written is not None else node.text()).split())
+        text = attributes.get(_VALUES.get(tag, ""))
+        return " ".join((text if text is not None else node.text()).split())
 
 
 def _properties(root: LexborNode) -> Iterator[LexborNode]:
-    waiting = _children(root)
-    while waiting:
-        node = waiting.pop()
+    stack = _children(root)
+    while stack:
+        node = stack.pop()
         attributes = node.attributes
         if "itemprop" in attributes:
             yield node
         if "itemscope" not in attributes:
-            waiting += _children(node)
+            stack += _children(node)
 
 
 def _children(node: LexborNode) -> list[LexborNode]:
-    """Last child first, for a stack."""
+    """Return the children, the last one first, for a stack."""
     return list(node.iter(include_text=False))[::-1]
 
 

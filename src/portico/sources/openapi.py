@@ -1,4 +1,4 @@
-"""The operations of an OpenAPI 3 document as records. Calls nothing; follows only references inside it.
+"""Reads the operations of an OpenAPI 3 document. Calls nothing; follows only references inside it.
 
 Each record describes one operation: name, description, kind, method, url, parameters, `params_schema` and
 `result_schema`. The properties of a JSON body stand beside the other parameters (`body` is "merged"), unless
@@ -38,8 +38,8 @@ _LITERAL = frozenset(("default", "enum", "const", "examples"))
 _TABLES = frozenset(("properties", "patternProperties", "$defs"))
 
 
-class Broken(ValueError):
-    """This operation cannot be described; the message says why."""
+class InvalidOperation(ValueError):
+    """This operation cannot be used; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class _Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class _Body:
+class _RequestBody:
     parameters: tuple[_Parameter, ...] = ()
     style: str | None = None  # merged, whole
     content_type: str | None = None
@@ -63,7 +63,7 @@ class _Body:
 
 @dataclass(frozen=True, slots=True)
 class _Operation:
-    """One method of one path, as it is written, with the document around it."""
+    """One method of one path, as written, with its document."""
 
     api: dict[str, Any]
     path: str
@@ -71,12 +71,12 @@ class _Operation:
     method: str
 
     @property
-    def written(self) -> dict[str, Any]:
-        return _object(self.item[self.method], "an operation")
+    def spec(self) -> dict[str, Any]:
+        return _require_object(self.item[self.method], "an operation")
 
     @property
     def name(self) -> str:
-        return _name(str(self.written.get("operationId") or f"{self.method}_{self.path}"))
+        return _name(str(self.spec.get("operationId") or f"{self.method}_{self.path}"))
 
 
 def read(document: Document) -> Iterator[Entry]:
@@ -85,21 +85,21 @@ def read(document: Document) -> Iterator[Entry]:
         where = f"{document.name} {operation.method.upper()} {operation.path}"
         try:
             if operation.name in names:
-                raise Broken(f"has the name {operation.name}, which another operation has already")
+                raise InvalidOperation(f"has the name {operation.name}, which another operation has already")
             yield Record(_data(operation, document), where, operation.name, OPERATIONS)
             names.add(operation.name)
-        except Broken as problem:
+        except InvalidOperation as problem:
             yield BadRecord(where, str(problem))
 
 
 def load(document: Document) -> dict[str, Any]:
-    """The whole document, refused unless it is OpenAPI 3."""
+    """Parse the document; refuse any but OpenAPI 3."""
     text = document.read()
     if text is None:
         raise SourceError(f"{document.name} is too large for an OpenAPI document.")
     try:
         value = jsonld.decode(text) if text.lstrip()[:1] == b"{" else plain(load_yaml(text.decode("utf-8-sig")))
-    except (jsonld.NotJson, UnicodeDecodeError, yaml.YAMLError) as problem:
+    except (jsonld.InvalidJson, UnicodeDecodeError, yaml.YAMLError) as problem:
         raise SourceError(f"{document.name} is neither JSON nor YAML: {problem}") from problem
     if not isinstance(value, dict) or not str(cast("dict[str, Any]", value).get("openapi", "")).startswith("3."):
         raise SourceError(f"{document.name} is not an OpenAPI 3 document.", hint="It must begin with `openapi: 3.x`.")
@@ -107,24 +107,24 @@ def load(document: Document) -> dict[str, Any]:
 
 
 def _operations(api: dict[str, Any]) -> Iterator[_Operation]:
-    for path, item in _mapping(api.get("paths")).items():
+    for path, item in _as_dict(api.get("paths")).items():
         for method in KINDS:
-            if method in _mapping(item):
+            if method in _as_dict(item):
                 yield _Operation(api, path, item, method)
 
 
 def _data(operation: _Operation, document: Document) -> dict[str, Any]:
     resolver = _Resolver(operation.api)
-    written = operation.written
+    spec = operation.spec
     parameters = _parameters(resolver, operation)
     unfilled = set(_TEMPLATE.findall(operation.path)) - {one.name for one in parameters if one.place == "path"}
     if unfilled:
-        raise Broken(f"has no parameter for {{{unfilled.pop()}}} in its path")
-    body = _body(resolver, written, {parameter.name for parameter in parameters})
+        raise InvalidOperation(f"has no parameter for {{{unfilled.pop()}}} in its path")
+    body = _body(resolver, spec, {parameter.name for parameter in parameters})
     every = [*parameters, *body.parameters]
     return {
         "name": operation.name,
-        "description": str(written.get("description") or written.get("summary") or ""),
+        "description": str(spec.get("description") or spec.get("summary") or ""),
         "kind": KINDS[operation.method],
         "method": operation.method.upper(),
         "url": _server(operation, document) + operation.path,
@@ -132,66 +132,66 @@ def _data(operation: _Operation, document: Document) -> dict[str, Any]:
         "params_schema": _params_schema(every, body),
         "body": body.style,
         "content_type": body.content_type,
-        "result_schema": _result_schema(resolver, written),
+        "result_schema": _result_schema(resolver, spec),
     }
 
 
 def _parameters(resolver: "_Resolver", operation: _Operation) -> list[_Parameter]:
-    """Those of the path, overridden by those of the operation."""
-    found: dict[tuple[str, str], _Parameter] = {}
-    for holder in (operation.item, operation.written):
-        for written in _list(holder.get("parameters")):
-            parameter = _parameter(resolver, written)
+    """Return the parameters of the path, overridden by those of the operation."""
+    parameters: dict[tuple[str, str], _Parameter] = {}
+    for holder in (operation.item, operation.spec):
+        for raw in _as_list(holder.get("parameters")):
+            parameter = _parameter(resolver, raw)
             if parameter is not None:
-                found[parameter.name, parameter.place] = parameter
-    names = [name for name, _ in found]
+                parameters[parameter.name, parameter.place] = parameter
+    names = [name for name, _ in parameters]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise Broken(f"has two parameters named {twice}")
-    return list(found.values())
+        raise InvalidOperation(f"has two parameters named {twice}")
+    return list(parameters.values())
 
 
-def _parameter(resolver: "_Resolver", written: Any) -> _Parameter | None:
-    parameter = _object(resolver.target(written), "a parameter")
+def _parameter(resolver: "_Resolver", raw: Any) -> _Parameter | None:
+    parameter = _require_object(resolver.target(raw), "a parameter")
     name, place = str(parameter.get("name") or ""), str(parameter.get("in") or "")
     is_required = parameter.get("required") is True or place == "path"
     if not name or place not in ("path", "query", "header", "cookie"):
-        raise Broken(f"has a parameter {name!r} in {place!r}")
+        raise InvalidOperation(f"has a parameter {name!r} in {place!r}")
     if place == "cookie":
         if is_required:
-            raise Broken(f"needs the cookie {name}, and cookies are not sent")
+            raise InvalidOperation(f"needs the cookie {name}, and cookies are not sent")
         return None
     if place == "header" and name.lower() in _IGNORED_HEADERS:
         return None
-    content = next(iter(_mapping(parameter.get("content")).values()), None)
-    schema = resolver.schema(parameter.get("schema") or _mapping(content).get("schema") or {})
+    content = next(iter(_as_dict(parameter.get("content")).values()), None)
+    schema = resolver.schema(parameter.get("schema") or _as_dict(content).get("schema") or {})
     described = parameter.get("description")
     return _Parameter(name, place, is_required, {"description": described, **schema} if described else schema)
 
 
-def _body(resolver: "_Resolver", operation: dict[str, Any], taken: set[str]) -> _Body:
+def _body(resolver: "_Resolver", operation: dict[str, Any], used_names: set[str]) -> _RequestBody:
     if "requestBody" not in operation:
-        return _Body()
-    written = _object(resolver.target(operation["requestBody"]), "the request body")
-    is_required = written.get("required") is True
-    content = _mapping(written.get("content"))
+        return _RequestBody()
+    spec = _require_object(resolver.target(operation["requestBody"]), "the request body")
+    is_required = spec.get("required") is True
+    content = _as_dict(spec.get("content"))
     content_type = next(filter(_is_json, content), _FORM if _FORM in content else None)
     if content_type is None:
         if is_required:
-            raise Broken(f"takes {', '.join(content) or 'a body of no type'}, not JSON")
-        return _Body()
-    schema = resolver.schema(_mapping(content[content_type]).get("schema") or {})
-    properties = _mapping(schema.get("properties"))
-    if schema.get("type") != "object" or not properties or taken & properties.keys():
-        if "body" in taken:
-            raise Broken("has a parameter named body beside its body")
-        return _Body((_Parameter("body", "body", is_required, schema),), "whole", content_type)
-    needed = _list(schema.get("required")) if is_required else []
-    merged = tuple(_Parameter(name, "body", name in needed, _mapping(one)) for name, one in properties.items())
-    return _Body(merged, "merged", content_type, bool(schema.get("additionalProperties")))
+            raise InvalidOperation(f"takes {', '.join(content) or 'a body of no type'}, not JSON")
+        return _RequestBody()
+    schema = resolver.schema(_as_dict(content[content_type]).get("schema") or {})
+    properties = _as_dict(schema.get("properties"))
+    if schema.get("type") != "object" or not properties or used_names & properties.keys():
+        if "body" in used_names:
+            raise InvalidOperation("has a parameter named body beside its body")
+        return _RequestBody((_Parameter("body", "body", is_required, schema),), "whole", content_type)
+    needed = _as_list(schema.get("required")) if is_required else []
+    merged = tuple(_Parameter(name, "body", name in needed, _as_dict(one)) for name, one in properties.items())
+    return _RequestBody(merged, "merged", content_type, bool(schema.get("additionalProperties")))
 
 
-def _params_schema(parameters: list[_Parameter], body: _Body) -> dict[str, Any]:
+def _params_schema(parameters: list[_Parameter], body: _RequestBody) -> dict[str, Any]:
     return {
         "type": "object",
         "properties": {parameter.name: parameter.schema for parameter in parameters},
@@ -201,54 +201,56 @@ def _params_schema(parameters: list[_Parameter], body: _Body) -> dict[str, Any]:
 
 
 def _result_schema(resolver: "_Resolver", operation: dict[str, Any]) -> dict[str, Any] | None:
-    responses = _mapping(operation.get("responses"))
+    responses = _as_dict(operation.get("responses"))
     for status in sorted(responses):
         if not status.startswith("2"):
             continue
-        content = _mapping(_mapping(resolver.target(responses[status])).get("content"))
+        content = _as_dict(_as_dict(resolver.target(responses[status])).get("content"))
         for content_type, media in content.items():
-            schema = _mapping(media).get("schema")
+            schema = _as_dict(media).get("schema")
             if _is_json(content_type) and schema is not None:
                 return resolver.schema(schema)
     return None
 
 
 def _server(operation: _Operation, document: Document) -> str:
-    """The base of the nearest list of servers, its variables at their defaults, without a closing slash."""
-    holders = (operation.written, operation.item, operation.api)
-    server = next((_mapping(found[0]) for holder in holders if (found := _list(holder.get("servers")))), _mapping(None))
+    """Return the base URL from the nearest list of servers, with default variables and no trailing slash."""
+    holders = (operation.spec, operation.item, operation.api)
+    server = next(
+        (_as_dict(servers[0]) for holder in holders if (servers := _as_list(holder.get("servers")))), _as_dict(None)
+    )
     url = str(server.get("url") or "/")
-    for name, variable in _mapping(server.get("variables")).items():
-        url = url.replace(f"{{{name}}}", str(_mapping(variable).get("default", "")))
+    for name, variable in _as_dict(server.get("variables")).items():
+        url = url.replace(f"{{{name}}}", str(_as_dict(variable).get("default", "")))
     return urljoin(document.url or "", url).rstrip("/")
 
 
 class _Resolver:
-    """Puts local references in place. A cycle becomes "anything", and an operation may only grow so far."""
+    """Resolves local references. A cycle becomes "any value"; the size of an operation is limited."""
 
     def __init__(self, api: Mapping[str, Any]) -> None:
         self._api = api
         self._left = MAX_NODES
 
     def target(self, value: Any) -> Any:
-        """What a reference to a parameter, a body or a response means."""
+        """Resolve a reference to a parameter, a body or a response."""
         for _ in range(MAX_DEPTH):
-            reference = _mapping(value).get("$ref")
+            reference = _as_dict(value).get("$ref")
             if not isinstance(reference, str):
                 return value
             value = self._look_up(reference)
-        raise Broken("has references that go in a circle")
+        raise InvalidOperation("has circular references")
 
     def schema(self, value: Any) -> dict[str, Any]:
         if value is True:
             return {}
-        return _object(self._inline(value, ()), "a schema")
+        return _require_object(self._inline(value, ()), "a schema")
 
     def _inline(self, value: Any, trail: tuple[str, ...], *, names_members: bool = False) -> Any:
-        """`names_members`: this is a table of properties, in which no word has a meaning of its own."""
+        """Resolve a schema. With `names_members`, it is a table of properties, whose keys are names, not keywords."""
         self._left -= 1
         if self._left < 0:
-            raise Broken(f"has schemas of more than {MAX_NODES} parts")
+            raise InvalidOperation(f"has schemas of more than {MAX_NODES} parts")
         if isinstance(value, list):
             return [self._inline(one, trail) for one in cast("list[Any]", value)]
         if not isinstance(value, dict):
@@ -268,18 +270,18 @@ class _Resolver:
 
     def _look_up(self, reference: str) -> Any:
         if not reference.startswith("#/"):
-            raise Broken(f"refers to {reference!r}, which is outside the document")
+            raise InvalidOperation(f"refers to {reference!r}, which is outside the document")
         node: Any = self._api
         for part in reference[2:].split("/"):
             name = part.replace("~1", "/").replace("~0", "~")
             if not isinstance(node, dict) or name not in node:
-                raise Broken(f"refers to {reference!r}, which is not there")
+                raise InvalidOperation(f"refers to {reference!r}, which does not exist")
             node = cast("dict[str, Any]", node)[name]
         return node
 
 
 def _json_schema(node: dict[str, Any]) -> dict[str, Any]:
-    """OpenAPI 3.0 has a few words of its own; JSON Schema (and OpenAPI 3.1) says the same in others."""
+    """Convert the keywords of OpenAPI 3.0 to those of JSON Schema (and OpenAPI 3.1)."""
     if not isinstance(node.get("type"), str):
         return node
     schema = {name: value for name, value in node.items() if name not in _NOT_SCHEMA}
@@ -296,12 +298,12 @@ def _json_schema(node: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _name(written: str) -> str:
-    """listPets and "GET /pets/{id}" as list_pets and get_pets_id."""
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", written)
+def _name(identifier: str) -> str:
+    """Return list_pets for listPets, and get_pets_id for "GET /pets/{id}"."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", identifier)
     name = re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_")
     if not name:
-        raise Broken("has no name that can be written in letters and digits")
+        raise InvalidOperation("has no name that can be written in letters and digits")
     return name
 
 
@@ -310,15 +312,15 @@ def _is_json(content_type: str) -> bool:
     return kind == "application/json" or kind.endswith("+json")
 
 
-def _object(value: Any, what: str) -> dict[str, Any]:
+def _require_object(value: Any, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise Broken(f"has {what} that is not an object")
+        raise InvalidOperation(f"has {what} that is not an object")
     return cast("dict[str, Any]", value)
 
 
-def _mapping(value: Any) -> dict[str, Any]:
+def _as_dict(value: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def _list(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else []

@@ -1,6 +1,6 @@
-"""Web pages and Markdown as records: JSON-LD if there is any, else microdata, else passages of plain text.
+"""Reads web pages and Markdown: JSON-LD if there is any, else microdata, else passages of plain text.
 
-Never runs a page and never keeps its markup: what comes out of the text path holds no tags.
+Never runs a page and never keeps its markup: passages hold no tags.
 """
 
 import re
@@ -18,21 +18,21 @@ from portico.sources import jsonld, microdata
 from portico.sources.html import TooDeep, parse_html
 from portico.sources.plain import load_yaml, plain_object
 from portico.sources.records import BadRecord, Document, Entry, Record, id_of, too_large
-from portico.sources.walk import Text, texts
+from portico.sources.walk import TextBlock, iter_text_blocks
 
 MIN_WORDS, MAX_WORDS = 150, 250
 _SMALL_SECTION = 60  # a section of fewer words shares its passage with the next
 _MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable("table")
 _FENCES = {"---": "yaml", "+++": "toml"}
 _SENTENCE_END = re.compile(r"(?<=[.!?;])\s+")
-# How front matter is commonly spelled, and what schema.org calls it.
+# Common names in front matter, and their names in schema.org.
 _FRONT_NAMES = {"title": "name", "date": "datePublished", "tags": "keywords", "summary": "description"}
 _COMMENT = re.compile(r"^\s*<!--(.*)-->\s*$", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """A parsed page: `id` is its URL or its path, `fields` is what its front matter says."""
+class HtmlPage:
+    """A parsed page: `id` is its URL or its path, `fields` is its front matter."""
 
     tree: LexborHTMLParser
     id: str
@@ -47,7 +47,7 @@ def read_html(document: Document) -> Iterator[Entry]:
         yield too_large(document.name)
         return
     try:
-        page = page_of(text, document.url or document.name, document.url, document.name)
+        page = parse_page(text, document.url or document.name, document.url, document.name)
     except TooDeep as problem:
         yield BadRecord(document.name, str(problem))
     else:
@@ -66,51 +66,51 @@ def read_markdown(document: Document) -> Iterator[Entry]:
         yield BadRecord(document.name, "is not UTF-8")
     except TooDeep as problem:
         yield BadRecord(document.name, str(problem))
-    except (yaml.YAMLError, tomllib.TOMLDecodeError, NotFields) as problem:
+    except (yaml.YAMLError, tomllib.TOMLDecodeError, InvalidFrontMatter) as problem:
         yield BadRecord(document.name, f"has front matter that cannot be read: {_one_line(str(problem))}")
     else:
         url = _text(fields.get("url")) or document.url
         identity = _text(fields.get("@id")) or url or document.name
-        yield from records(Page(tree, identity, url, document.name, fields))
+        yield from records(HtmlPage(tree, identity, url, document.name, fields))
 
 
-def page_of(text: bytes, identity: str, url: str | None, where: str) -> Page:
-    return Page(parse_html(text), identity, url, where)
+def parse_page(text: bytes, identity: str, url: str | None, where: str) -> HtmlPage:
+    return HtmlPage(parse_html(text), identity, url, where)
 
 
-def records(page: Page) -> Iterator[Entry]:
-    found = list(_linked_data(page))
-    yield from (entry for entry in found if isinstance(entry, BadRecord))
-    data: list[Entry] = [entry for entry in found if isinstance(entry, Record)] or list(_microdata(page))
+def records(page: HtmlPage) -> Iterator[Entry]:
+    embedded = list(_json_ld_entries(page))
+    yield from (entry for entry in embedded if isinstance(entry, BadRecord))
+    data: list[Entry] = [entry for entry in embedded if isinstance(entry, Record)] or list(_microdata(page))
     yield from data
     if not any(isinstance(entry, Record) for entry in data):
         yield from passages(page)
 
 
-def base_of(page: Page) -> str:
-    """What relative links are relative to."""
+def base_of(page: HtmlPage) -> str:
+    """Return the base of relative links."""
     declared = page.tree.css_first("base[href]")
     href = (declared.attributes.get("href") or "") if declared else ""
     return _join(page.url or "", href.strip())
 
 
 def text_of_html(html: str) -> str:
-    """Plain text of a fragment, paragraphs kept apart. Text without markup comes back as it is."""
+    """Return the plain text of a fragment, with blank lines between paragraphs."""
     if "<" not in html and "&" not in html:
         return " ".join(html.split())
     try:
         root = parse_html(html).root
     except TooDeep:
         return ""
-    return "\n\n".join(block.text for block in texts(root)) if root else ""
+    return "\n\n".join(block.text for block in iter_text_blocks(root)) if root else ""
 
 
-class NotFields(ValueError):
+class InvalidFrontMatter(ValueError):
     """Front matter that is not a table of fields."""
 
 
 def front_matter(text: str) -> tuple[dict[str, Any], str]:
-    """The fields between the fences and the text after them."""
+    """Return the fields between the fences, and the text after them."""
     first, _, rest = text.partition("\n")
     language = _FENCES.get(first.strip())
     if language is None:
@@ -121,14 +121,14 @@ def front_matter(text: str) -> tuple[dict[str, Any], str]:
     head = rest[: closing.start()]
     fields: Any = load_yaml(head) if language == "yaml" else tomllib.loads(head.replace("\r\n", "\n"))
     if fields is not None and not isinstance(fields, dict):
-        raise NotFields("it is not a table of fields")
+        raise InvalidFrontMatter("it is not a table of fields")
     return plain_object(cast("dict[Any, Any]", fields or {})), rest[closing.end() :]
 
 
-def passages(page: Page) -> Iterator[Entry]:
+def passages(page: HtmlPage) -> Iterator[Entry]:
     title = _title(page)
     count = 0
-    for count, (heading, text) in enumerate(_split(texts(_main(page.tree))), 1):
+    for count, (heading, text) in enumerate(_split(iter_text_blocks(_main_element(page.tree))), 1):
         yield _passage(page, title, heading, text, count)
     description = _meta(page.tree, "description")
     if not count and (description or page.fields):
@@ -137,7 +137,7 @@ def passages(page: Page) -> Iterator[Entry]:
         yield BadRecord(page.where, "has no text")
 
 
-def _passage(page: Page, title: str, heading: str, text: str, position: int) -> Record:
+def _passage(page: HtmlPage, title: str, heading: str, text: str, position: int) -> Record:
     language = page.tree.css_first("html[lang]")
     data = {
         "@type": "WebPage",
@@ -153,8 +153,8 @@ def _passage(page: Page, title: str, heading: str, text: str, position: int) -> 
     return Record({name: value for name, value in data.items() if value}, page.where, f"{page.id}#{position}")
 
 
-def _split(blocks: Iterator[Text]) -> Iterator[tuple[str, str]]:
-    """Passages of about 150 to 250 words, each with the heading it stands under."""
+def _split(blocks: Iterator[TextBlock]) -> Iterator[tuple[str, str]]:
+    """Yield passages of about 150 to 250 words, each with the heading above it."""
     heading, parts, words = "", list[str](), 0
     for block in blocks:
         if block.is_heading and words < _SMALL_SECTION and not parts:
@@ -162,7 +162,8 @@ def _split(blocks: Iterator[Text]) -> Iterator[tuple[str, str]]:
             continue
         for piece in _pieces(block.text):
             size = len(piece.split())
-            if parts and (_is_new_section(block, words) or words + size > MAX_WORDS):
+            is_new_section = block.is_heading and words >= _SMALL_SECTION
+            if parts and (is_new_section or words + size > MAX_WORDS):
                 yield heading, "\n\n".join(parts)
                 parts, words = [], 0
             if block.is_heading and not parts:
@@ -177,12 +178,8 @@ def _split(blocks: Iterator[Text]) -> Iterator[tuple[str, str]]:
         yield heading, "\n\n".join(parts)
 
 
-def _is_new_section(block: Text, words: int) -> bool:
-    return block.is_heading and words >= _SMALL_SECTION
-
-
 def _pieces(text: str) -> Iterator[str]:
-    """A long paragraph in parts of at most 250 words, cut between sentences where it can be."""
+    """Split a long paragraph into parts of at most 250 words, between sentences where possible."""
     if len(text.split()) <= MAX_WORDS:
         yield text
         return
@@ -200,54 +197,54 @@ def _pieces(text: str) -> Iterator[str]:
         yield " ".join(part)
 
 
-def _main(tree: LexborHTMLParser) -> LexborNode | None:
-    """The part of the page that is about something."""
+def _main_element(tree: LexborHTMLParser) -> LexborNode | None:
+    """Return the main content of a page."""
     for selector in ("main", "[role=main]", "article"):
-        found = tree.css(selector)
-        if len(found) == 1 and found[0].text(strip=True):
-            return found[0]
+        matches = tree.css(selector)
+        if len(matches) == 1 and matches[0].text(strip=True):
+            return matches[0]
     return tree.body or tree.root
 
 
-def _title(page: Page) -> str:
-    named = _text(page.fields.get("name")) or _text(page.fields.get("title"))
-    if named:
-        return named
+def _title(page: HtmlPage) -> str:
+    name = _text(page.fields.get("name")) or _text(page.fields.get("title"))
+    if name:
+        return name
     for selector in ("head title", "h1"):
-        found = page.tree.css_first(selector)
-        if found and (text := _one_line(found.text())):
+        element = page.tree.css_first(selector)
+        if element and (text := _one_line(element.text())):
             return text
     return _meta(page.tree, "og:title") or page.id
 
 
 def _meta(tree: LexborHTMLParser, name: str) -> str:
     for attribute in ("name", "property"):
-        found = tree.css_first(f'meta[{attribute}="{name}"]')
-        if found and (content := found.attributes.get("content")):
+        element = tree.css_first(f'meta[{attribute}="{name}"]')
+        if element and (content := element.attributes.get("content")):
             return _one_line(content)
     return ""
 
 
-def _linked_data(page: Page) -> Iterator[Entry]:
+def _json_ld_entries(page: HtmlPage) -> Iterator[Entry]:
     for number, script in enumerate(page.tree.css('script[type="application/ld+json"]'), 1):
         text = script.text()
         inside = _COMMENT.match(text)
         for entry in jsonld.entries(
             (inside[1] if inside else text).strip().encode(), f"{page.where} (JSON-LD {number})"
         ):
-            yield _placed(entry, page) if isinstance(entry, Record) else entry
+            yield _add_page_context(entry, page) if isinstance(entry, Record) else entry
 
 
-def _microdata(page: Page) -> Iterator[Entry]:
+def _microdata(page: HtmlPage) -> Iterator[Entry]:
     try:
         for item in microdata.items(page.tree, base_of(page)):
-            yield _placed(Record(item, page.where, id_of(item)), page)
-    except microdata.TooMuch as problem:
+            yield _add_page_context(Record(item, page.where, id_of(item)), page)
+    except microdata.TooManyProperties as problem:
         yield BadRecord(page.where, str(problem))
 
 
-def _placed(record: Record, page: Page) -> Record:
-    """A node of a page: its id is absolute, and it knows the page it came from."""
+def _add_page_context(record: Record, page: HtmlPage) -> Record:
+    """Return a record with an absolute id, the URL of its page and the fields of the front matter."""
     data = {**page.fields, **record.data}
     if page.url and "url" not in data:
         data["url"] = page.url

@@ -1,4 +1,4 @@
-"""PDF text, one record for each page. Reads no images, so a scanned page has no text and says so."""
+"""Reads the text of PDF files, one record per page. Reads no images: a scanned page is reported as without text."""
 
 from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
@@ -12,7 +12,7 @@ from portico.sources.records import BadRecord, Document, Entry, Record, SourceOp
 
 Check: TypeAlias = Callable[[], None]
 
-MAX_STREAM = 1_000_000  # bytes that a stream of a stranger's file may unfold to
+MAX_STREAM = 1_000_000  # bytes that a stream of an untrusted file may decompress to
 _STRANGERS = Configuration(
     zlib_maximum_output_length=MAX_STREAM,
     lzw_maximum_output_length=MAX_STREAM,
@@ -33,7 +33,7 @@ _BROKEN = (
 
 
 class _Watched(PdfReader):
-    """Asks whether to go on whenever it looks something up: fonts and forms are, each time they are used."""
+    """Calls `check` at every lookup: fonts and forms are looked up each time they are used."""
 
     def __init__(self, document: Document, check: Check) -> None:
         self._check = check
@@ -45,7 +45,7 @@ class _Watched(PdfReader):
 
 
 def read_strangers(document: Document, options: SourceOptions, check: Check) -> list[Entry]:
-    """The pages of a file that anybody may have sent. `check` is called all the time and raises when it is enough.
+    """Read the pages of an untrusted file. `check` is called often, and raises to stop.
 
     What unfolds to more than a page can need is not read: a kilobyte can say a thing millions of times.
     """
@@ -98,7 +98,7 @@ def _text(page: PageObject, check: Check | None) -> str:
         check()
 
     text = page.extract_text(visitor_operand_before=visit)
-    check()  # what it raised inside a form has been caught there
+    check()  # an error that it raised inside a form was caught there
     return text
 
 
@@ -108,7 +108,7 @@ def _title(reader: PdfReader, document: Document) -> str:
 
 
 def _tidy(text: str) -> str:
-    # Broken font tables give lone surrogates, which no JSON can carry.
+    # Broken font tables result in lone surrogates, which JSON cannot carry.
     clean = text.encode("utf-8", "ignore").decode().replace("\x00", "")
     lines = (" ".join(line.split()) for line in clean.splitlines())
     return "\n".join(line for line in lines if line)

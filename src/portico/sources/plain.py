@@ -1,4 +1,4 @@
-"""Turns what parsers and database drivers give into plain JSON values. Refuses YAML aliases and depth."""
+"""Converts values of parsers and database drivers to JSON values. Refuses YAML aliases and deep nesting."""
 
 import base64
 import datetime
@@ -17,7 +17,7 @@ _events = cast("Callable[..., Iterable[Any]]", yaml.parse)  # pyright: ignore[re
 
 
 def plain(value: Any) -> Any:
-    """A JSON value. Dates become ISO text; what JSON cannot say (NaN, large binary) becomes None."""
+    """Return a JSON value. Dates become ISO text; NaN and large binary data become None."""
     if isinstance(value, Mapping):
         return plain_object(cast("Mapping[Any, Any]", value))
     if isinstance(value, list | tuple | set | frozenset):
@@ -26,17 +26,17 @@ def plain(value: Any) -> Any:
 
 
 def plain_object(mapping: Mapping[Any, Any]) -> dict[str, Any]:
-    """Members that are None are absent: a null column says nothing."""
+    """Return a JSON object, without the members that are None."""
     members = ((str(key), plain(value)) for key, value in mapping.items())
     return {key: value for key, value in members if value is not None}
 
 
 def load_yaml(text: str) -> Any:
-    """Safe types only. An alias is refused: a few of them can stand for gigabytes (the "billion laughs")."""
+    """Load YAML, safe types only. Refuse aliases: a few can expand to gigabytes (the "billion laughs")."""
     depth = 0
     for event in _events(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):
-            raise yaml.YAMLError("YAML aliases are not read")
+            raise yaml.YAMLError("YAML aliases are not supported")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
             raise yaml.YAMLError(f"is nested deeper than {MAX_DEPTH}")
@@ -54,7 +54,7 @@ def _scalar(value: Any) -> Any:
         case datetime.datetime() | datetime.date() | datetime.time():
             return value.isoformat()
         case bytes() | bytearray() | memoryview():
-            return _base64(bytes(cast("bytes", value)))
+            return base64.b64encode(cast("bytes", value)).decode() if len(cast("bytes", value)) <= _MAX_BINARY else None
         case _:
             return str(value)
 
@@ -66,7 +66,3 @@ def _number(value: Decimal) -> int | float | None:
     if value == value.to_integral_value() and value.adjusted() < 400:
         return int(value)
     return float(value)
-
-
-def _base64(value: bytes) -> str | None:
-    return base64.b64encode(value).decode() if len(value) <= _MAX_BINARY else None

@@ -1,4 +1,4 @@
-"""The nouns of the family: Record, BadRecord, Source, SourceOptions, Document. Reads nothing itself."""
+"""The types that all sources share: Record, BadRecord, Source, SourceOptions, Document. Reads nothing itself."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,19 +11,19 @@ ID_FIELDS = ("@id", "id", "url", "identifier")
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One thing read from a source: `where` is what a person needs to find it (file:line, URL, table row)."""
+    """One record of a source. `where` is its place, for people: file and line, URL, table and key."""
 
     data: dict[str, Any]
     where: str
     id: str | None = None
-    collection: str | None = None  # only a source that holds several collections says which
+    collection: str | None = None  # set only by a source with several collections
 
 
 @dataclass(frozen=True, slots=True)
 class BadRecord:
-    """One thing that could not be read, and why. Loading goes on with the rest.
+    """A record that cannot be read, and why. Loading continues with the rest.
 
-    A gap hides things that may still be there: what a source gave before is then not forgotten.
+    A gap may hide records that still exist: nothing is deleted after a load with a gap.
     """
 
     where: str
@@ -35,28 +35,28 @@ Entry: TypeAlias = Record | BadRecord
 
 
 class Source(Protocol):
-    """Reads lazily: memory does not grow with the source. Iteration blocks, so it runs in a thread."""
+    """Reads lazily, in constant memory. Iteration blocks, so it runs in a thread."""
 
     @property
     def url(self) -> str:
-        """The name under which a store keeps the items of this source."""
+        """The name of this source in the store."""
         ...
 
     @property
     def former_urls(self) -> tuple[str, ...]:
-        """The names under which a store may still keep them, from an earlier version or another site file."""
+        """The names that this source may have in the store from an earlier version or another site file."""
         ...
 
     def records(self) -> Iterator[Entry]: ...
 
     def share(self) -> float | None:
-        """How much of it has been read, from 0 to 1, where that can be known."""
+        """Return how much of the source has been read, from 0 to 1; None if that is unknown."""
         ...
 
 
 @dataclass(slots=True)
 class Meter:
-    """How far the reading of files on disk has come, in bytes."""
+    """The progress of reading files on disk, in bytes."""
 
     total: int = 0
     done: int = 0
@@ -71,7 +71,7 @@ class Meter:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a site file may say about one source."""
+    """The options of a source in the site file."""
 
     format: str | None = None  # one of portico.sources.FORMATS
     id_field: str | None = None
@@ -79,10 +79,10 @@ class SourceOptions:
     type: str | None = None  # schema.org type given to records that have none
     max_pages: int = 1000  # pages fetched by a crawl, or read from one PDF
     delay: float = 1.0  # seconds between two requests of a crawl
-    max_bytes: int = 1 << 30  # of one downloaded file; a page or a record is held to 16 MB whatever this says
-    timeout: float = 30.0  # seconds to wait for the next bytes of an answer
+    max_bytes: int = 1 << 30  # of one downloaded file; a page or a record is limited to 16 MB in any case
+    timeout: float = 30.0  # seconds to wait for the next bytes of a response
     allow_hosts: tuple[str, ...] = field(default=())  # hosts that may resolve to private addresses
-    distinction: tuple[str, ...] = field(default=())  # name=value of options in which sources of one URL differ
+    distinction: tuple[str, ...] = field(default=())  # name=value of the options that distinguish sources of one URL
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Document:
     content_type: str = ""
 
     def read(self) -> bytes | None:
-        """The whole text, or None when it is longer than a record may be."""
+        """Return the whole text, or None if it is longer than a record may be."""
         self.file.seek(0)
         text = self.file.read(MAX_RECORD_BYTES + 1)
         return None if len(text) > MAX_RECORD_BYTES else text

@@ -8,19 +8,21 @@ content. Nothing is fetched and no file is read to the end before `records()` is
 import glob
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+import tempfile
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TypeAlias, cast
 from urllib.parse import unquote, urlsplit
 
 from portico.errors import SourceError
+from portico.plugins import SOURCES, Registry
 from portico.redaction import Redactor, redact_url
 from portico.sources import crawl, feeds, jsonld, openapi, pages, sniff, tables
 from portico.sources.fetch import Fetcher
-from portico.sources.files import download, files_below, open_file
 from portico.sources.records import (
     MAX_RECORD_BYTES,
     BadRecord,
@@ -68,14 +70,24 @@ _DATABASE = re.compile(r"(sqlite|postgres|postgresql|mysql|mariadb|mssql|oracle)
 _FOLDER_KINDS = frozenset(("markdown", "html", "pdf"))
 
 
+# Reads the records behind a URL. Added by installed packages, through entry points named by the URL's scheme.
+ReadUrl: TypeAlias = Callable[[str, SourceOptions], Iterator[Entry]]
+
+
+@cache
+def _source_registry() -> Registry[ReadUrl]:
+    built_in = dict.fromkeys((*FORMATS, "http", "https", "file", "sqlite", "postgres", "postgresql", "mysql"), "")
+    return Registry(SOURCES, built_in, Callable)
+
+
 def open_source(url: str, options: SourceOptions, *, fetcher: Fetcher | None = None) -> Source:
-    """The source behind a path, a glob, a folder or a URL. Raises SourceError when nothing fits."""
+    """Open the source at a path, a glob, a folder or a URL. Raise SourceError if its kind is unknown."""
     kind, place = _kind_and_place(url, options)
     web = fetcher or Fetcher(allow_hosts=options.allow_hosts, max_bytes=options.max_bytes, timeout=options.timeout)
     meter = Meter()
     names = _store_names(url, options)
-    plan = _plan(kind, place, options, web, meter)
-    return _Reading(names[-1], names[:-1], options, plan, meter, Redactor(url))
+    plan = _make_reader(kind, place, options, web, meter)
+    return _LazySource(names[-1], names[:-1], options, plan, meter, Redactor(url))
 
 
 def source_place(url: str, options: SourceOptions) -> str:
@@ -106,8 +118,8 @@ def _store_names(url: str, options: SourceOptions) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
-    """A source that knows how to start. Gives each record the id and the type that the site file asks for."""
+class _LazySource:
+    """A source that is ready to be read. Gives each record the id and the type that the site file sets."""
 
     url: str
     former_urls: tuple[str, ...]
@@ -121,16 +133,16 @@ class _Reading:
 
     def records(self) -> Iterator[Entry]:
         for entry in self.start():
-            finished = _finished(entry, self.options) if isinstance(entry, Record) else entry
+            finished = _apply_options(entry, self.options) if isinstance(entry, Record) else entry
             yield _redact_entry(finished, self.redactor) if self.redactor else finished
 
 
-def _finished(record: Record, options: SourceOptions) -> Entry:
+def _apply_options(record: Record, options: SourceOptions) -> Entry:
     data, identity = record.data, record.id
     if options.id_field is not None:
         value = data.get(options.id_field)
         if not isinstance(value, str | int) or isinstance(value, bool) or value == "":
-            return BadRecord(record.where, f"has no {options.id_field!r} to be its id")
+            return BadRecord(record.where, f"has no value for the id field {options.id_field!r}")
         identity = str(value)
     if options.type is not None and "@type" not in data:
         data = {"@type": options.type, **data}
@@ -138,7 +150,7 @@ def _finished(record: Record, options: SourceOptions) -> Entry:
 
 
 def _redact_entry(entry: Entry, redactor: Redactor) -> Entry:
-    """Take the secrets of the source's own URL out of an entry, whose id may be that URL."""
+    """Redact the secrets of the source's own URL in an entry, whose id may be that URL."""
     if isinstance(entry, BadRecord):
         return replace(entry, where=redactor.redact(entry.where), reason=redactor.redact(entry.reason))
     return replace(
@@ -150,13 +162,16 @@ def _redact_entry(entry: Entry, redactor: Redactor) -> Entry:
 
 
 def _kind_and_place(url: str, options: SourceOptions) -> tuple[str | None, str]:
-    """What the options or the scheme say, and the path or URL that remains."""
-    found = _SCHEME.fullmatch(url)
-    if found and found[1] in FORMATS:
-        said, place = found[1], found[2]
+    """Return the kind that the options or the scheme set, and the path or URL that remains."""
+    added = url.partition("://")[0]
+    if _source_registry().adds(added):
+        return added, url
+    match = _SCHEME.fullmatch(url)
+    if match and match[1] in FORMATS:
+        scheme, place = match[1], match[2]
     else:
-        said, place = None, url
-    kind = options.format or said
+        scheme, place = None, url
+    kind = options.format or scheme
     if kind is not None and kind not in FORMATS:
         raise _unknown(f"There is no source format {kind!r}.")
     if place.startswith("file:"):
@@ -168,21 +183,23 @@ def _kind_and_place(url: str, options: SourceOptions) -> tuple[str | None, str]:
     return kind, place
 
 
-def _plan(
+def _make_reader(
     kind: str | None, place: str, options: SourceOptions, web: Fetcher, meter: Meter
 ) -> Callable[[], Iterator[Entry]]:
+    if kind and _source_registry().adds(kind):
+        return lambda: _source_registry().get(kind)(place, options)
     if kind == "sql":
         return lambda: _read_sql(place, options)
     if place.startswith(_WEB):
         return lambda: _read_web(kind, place, options, web)
     if "://" in place:
-        raise _unknown(f"{place!r} has a scheme that no source has.")
+        raise _unknown(f"{place!r} has an unknown scheme.")
     path = Path(place)
     if path.is_dir():
         return lambda: _read_folder(path, options, web)
     paths = [path] if path.exists() else sorted(map(Path, glob.glob(place, recursive=True)))
     if not paths:
-        raise SourceError(f"There is nothing at {place!r}.", path=place)
+        raise SourceError(f"There is no file or folder {place!r}.", path=place)
     kinds = [(one, kind or _kind_of_file(one)) for one in paths]
     meter.total = sum(one.stat().st_size for one, kind in kinds if kind != "sql")
     return lambda: _read_files(kinds, options, web, meter)
@@ -191,10 +208,10 @@ def _plan(
 def _kind_of_file(path: Path) -> str:
     kind = sniff.by_name(path.name)
     if kind is None:
-        with open_file(path, str(path)) as document:
+        with _open_file(path, str(path)) as document:
             kind = sniff.by_content(document)
     if kind is None:
-        raise _unknown(f"{str(path)!r} is of no kind that a source reads.")
+        raise _unknown(f"{str(path)!r} has an unknown format.")
     return kind
 
 
@@ -203,14 +220,14 @@ def _read_files(files: list[tuple[Path, str]], options: SourceOptions, web: Fetc
         if kind == "sql":
             yield from _read_sql(str(path), options)
             continue
-        with open_file(path, str(path)) as document:
+        with _open_file(path, str(path)) as document:
             meter.file = document.file
             yield from _READERS[_document_kind(kind, document)](document, options, web)
         meter.done += path.stat().st_size
 
 
 def _read_folder(root: Path, options: SourceOptions, web: Fetcher) -> Iterator[Entry]:
-    for path in files_below(root):
+    for path in _list_files(root):
         kind = sniff.by_name(path.name)
         name = path.relative_to(root).as_posix()
         if kind not in _FOLDER_KINDS:
@@ -218,7 +235,7 @@ def _read_folder(root: Path, options: SourceOptions, web: Fetcher) -> Iterator[E
         if path.stat().st_size > MAX_RECORD_BYTES:
             yield too_large(name)
         else:
-            yield from _read_document(open_file(path, name), kind, options, web)
+            yield from _read_document(_open_file(path, name), kind, options, web)
 
 
 def _read_web(kind: str | None, url: str, options: SourceOptions, web: Fetcher) -> Iterator[Entry]:
@@ -228,20 +245,20 @@ def _read_web(kind: str | None, url: str, options: SourceOptions, web: Fetcher) 
     if kind == "sitemap":
         yield from crawl.read_sitemap(url, web, options)
         return
-    with download(url, web) as document:
-        found = kind or _kind_of_answer(document)
-        if found != "site":
-            yield from _READERS[_document_kind(found, document)](document, options, web)
+    with _download(url, web) as document:
+        document_kind = kind or _kind_of_answer(document)
+        if document_kind != "site":
+            yield from _READERS[_document_kind(document_kind, document)](document, options, web)
             return
-    # A plain address of a page means the site behind it.
+    # The URL of a page stands for its whole site.
     yield from crawl.read_site(url, web, options)
 
 
 def _kind_of_answer(document: Document) -> str:
-    named = sniff.by_name(document.name)
-    kind = sniff.by_content(document) if named in (None, "html") else named
+    kind_by_name = sniff.by_name(document.name)
+    kind = sniff.by_content(document) if kind_by_name in (None, "html") else kind_by_name
     if kind is None or kind == "sql":
-        raise _unknown(f"{document.name} is of no kind that a source reads.")
+        raise _unknown(f"{document.name} has an unknown format.")
     return "site" if kind == "html" else kind
 
 
@@ -253,11 +270,45 @@ def _read_document(
 
 
 def _document_kind(kind: str, document: Document) -> str:
-    """`pages` and `site` say what a document is for; its name or content says how it is written."""
+    """Return the format of a document, which `pages` and `site` leave to its name or content."""
     if kind not in ("pages", "site"):
         return kind
-    found = sniff.by_name(document.name) or sniff.by_content(document)
-    return found if found in _FOLDER_KINDS else "html"
+    document_kind = sniff.by_name(document.name) or sniff.by_content(document)
+    return document_kind if document_kind in _FOLDER_KINDS else "html"
+
+
+@contextmanager
+def _open_file(path: Path, name: str) -> Generator[Document]:
+    try:
+        file = path.open("rb")
+    except OSError as problem:
+        raise SourceError(f"{name} cannot be read: {problem.strerror}", path=str(path)) from problem
+    with file:
+        yield Document(file, name)
+
+
+@contextmanager
+def _download(url: str, fetcher: Fetcher) -> Generator[Document]:
+    """Download a URL into a temporary file, which is deleted afterwards. The fetcher limits its size."""
+    with tempfile.TemporaryFile() as file:
+        with fetcher.open(url) as answer:
+            answer.raise_for_status()
+            document = Document(file, answer.url, answer.url, answer.content_type)
+            for chunk in answer.chunks:
+                file.write(chunk)
+        file.seek(0)
+        yield document
+
+
+def _list_files(root: Path) -> Iterator[Path]:
+    """Yield the regular files of a folder in order, without hidden ones and without links that lead outside."""
+    inside = root.resolve()
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            path = Path(folder) / name
+            if not name.startswith(".") and path.is_file() and path.resolve().is_relative_to(inside):
+                yield path
 
 
 def _read_sql(place: str, options: SourceOptions) -> Iterator[Entry]:
@@ -271,7 +322,7 @@ def _read_sql(place: str, options: SourceOptions) -> Iterator[Entry]:
 
 
 def _read_pdf(document: Document, options: SourceOptions, _: Fetcher) -> Iterator[Entry]:
-    # Half a second to import, for those who have PDF files.
+    # Takes half a second to import: only for sites with PDF files.
     pdf = import_module("portico.sources.pdf")
     return cast("Iterator[Entry]", pdf.read(document, options))
 
@@ -285,7 +336,7 @@ _READERS: dict[str, Reader] = {
     "jsonld": lambda document, _options, _web: jsonld.read(document),
     "jsonl": lambda document, _options, _web: jsonld.read_lines(document),
     "csv": lambda document, _options, _web: tables.read(document),
-    "tsv": lambda document, _options, _web: tables.read_tabs(document),
+    "tsv": lambda document, _options, _web: tables.read(document, "\t"),
     "feed": lambda document, _options, _web: feeds.read(document),
     "html": lambda document, _options, _web: pages.read_html(document),
     "markdown": lambda document, _options, _web: pages.read_markdown(document),

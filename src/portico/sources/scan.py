@@ -1,4 +1,4 @@
-"""Cuts a JSON text of any size into the values it holds. Checks brackets and strings only; decodes nothing.
+"""Splits a JSON text of any size into its values. Checks brackets and strings only; decodes nothing.
 
 Memory is bounded by the longest value that is kept. A value over the limit is passed over without being kept.
 """
@@ -24,7 +24,7 @@ _RUN = re.compile(rb'(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+', re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The text of one value, or None when it was over the limit, and the line where it starts."""
+    """The text of one value, or None if it is over the limit, and the line where it starts."""
 
     text: bytes | None
     line: int
@@ -43,7 +43,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """What the first value of a file looks like, which members are arrays, and whether more follows."""
+    """The shape of the first value of a file: its members, which of them are arrays, and whether more follows."""
 
     names: frozenset[bytes]
     arrays: tuple[Member, ...]
@@ -60,7 +60,7 @@ class Scanner:
         self._file = file
         self._limit = limit
         self._buffer = b""
-        self._start = 0  # what lies before is forgotten
+        self._start = 0  # what lies before was dropped
         self._at = 0
         self._offset = offset  # of _start in the file
         self._line = line  # of _start
@@ -71,12 +71,12 @@ class Scanner:
             self._at = len(BOM) if self._buffer.startswith(BOM) else 0
 
     def position(self) -> tuple[int, int]:
-        """Where the cursor stands: the offset in the file and the line."""
+        """Return the position of the cursor: the offset in the file and the line."""
         self._forget()
         return self._offset, self._line
 
     def peek(self) -> bytes:
-        """The next byte that is not white space; empty at the end. The cursor stands before it."""
+        """Move the cursor to the next byte that is not white space, and return it; empty at the end."""
         while True:
             self._at = _end(_SPACE, self._buffer, self._at)
             if self._at < len(self._buffer):
@@ -88,7 +88,7 @@ class Scanner:
         self._at += 1
 
     def value(self, *, keep: bool = True) -> Piece:
-        """Pass over the value at the cursor. Always moves on, so that a loop of values ends."""
+        """Read the value at the cursor. Always moves on, so that a loop over values ends."""
         first = self.peek()
         self._forget()
         line = self._line
@@ -101,7 +101,7 @@ class Scanner:
         return Piece(text, line, is_closed)
 
     def skip_array(self) -> bool:
-        """Pass over the rest of an array whose bracket was taken. False when it never closes."""
+        """Skip the rest of an array after its bracket. Return False if it never closes."""
         return self._balance(1)
 
     def _pass(self, first: bytes) -> bool:
@@ -160,7 +160,7 @@ class Scanner:
 
 
 def outline(file: BinaryIO) -> Outline | None:
-    """Look through the first value of a file; None when it is not an object."""
+    """Return the shape of the first value of a file; None if it is not an object."""
     scanner = Scanner(file)
     if scanner.peek() != b"{":
         return None
@@ -198,7 +198,7 @@ def _members(scanner: Scanner, names: set[bytes], arrays: list[Member]) -> bool:
 
 
 def elements(scanner: Scanner) -> Iterator[Piece]:
-    """The values of the array at the cursor. An array that never closes ends with an unclosed piece."""
+    """Yield the values of the array at the cursor. An array that never closes ends with an unclosed piece."""
     scanner.take()
     while (byte := scanner.peek()) != b"]":
         if not byte:
@@ -216,7 +216,7 @@ def elements(scanner: Scanner) -> Iterator[Piece]:
 
 
 def values(scanner: Scanner) -> Iterator[Piece]:
-    """Every value of a file; the values of a top-level array one by one."""
+    """Yield every value of a file, and the values of a top-level array one by one."""
     while byte := scanner.peek():
         if byte == b"[":
             yield from elements(scanner)
@@ -225,5 +225,5 @@ def values(scanner: Scanner) -> Iterator[Piece]:
 
 
 def _end(pattern: re.Pattern[bytes], buffer: bytes, at: int) -> int:
-    found = pattern.match(buffer, at)
-    return found.end() if found else at
+    match = pattern.match(buffer, at)
+    return match.end() if match else at

@@ -1,4 +1,4 @@
-"""Lists the addresses in sitemaps, plain or packed. Refuses entities, bombs and other documents."""
+"""Lists the URLs in sitemaps, plain or compressed. Refuses entities, bombs and other documents."""
 
 import zlib
 from collections.abc import Iterable, Iterator
@@ -16,33 +16,33 @@ _ROOTS = {"urlset": "url", "sitemapindex": "sitemap"}
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """An address in a sitemap: a page, or another sitemap."""
+class SitemapEntry:
+    """A URL in a sitemap: of a page, or of another sitemap."""
 
     url: str
     is_sitemap: bool
 
 
-def listings(chunks: Iterable[bytes], name: str) -> Iterator[Listing]:
-    """The addresses of one sitemap, as they are read."""
-    reading = _Reading(name)
+def parse_sitemap(chunks: Iterable[bytes], name: str) -> Iterator[SitemapEntry]:
+    """Yield the URLs of one sitemap."""
+    parser = _SitemapParser(name)
     try:
-        for chunk in _bounded(_unpacked(chunks), name):
-            reading.feed(chunk)
-            yield from reading.taken()
-        reading.end()
+        for chunk in _limit_size(_decompress(chunks), name):
+            parser.feed(chunk)
+            yield from parser.take_entries()
+        parser.end()
     except (expat.ExpatError, zlib.error) as problem:
         raise SourceError(f"{name} is not a sitemap: {problem}", url=name) from problem
 
 
-class _Reading:
-    """Follows the parser through a sitemap and keeps what stands in <url><loc> and <sitemap><loc>."""
+class _SitemapParser:
+    """Handles the events of the parser and collects the text of <url><loc> and <sitemap><loc>."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._path: list[str] = []
         self._text: list[str] = []
-        self._found: list[Listing] = []
+        self._entries: list[SitemapEntry] = []
         self._parser = safe_parser(name)
         self._parser.StartElementHandler = self._start
         self._parser.EndElementHandler = self._end
@@ -54,9 +54,9 @@ class _Reading:
     def end(self) -> None:
         self._parser.Parse(b"", True)
 
-    def taken(self) -> list[Listing]:
-        found, self._found = self._found, []
-        return found
+    def take_entries(self) -> list[SitemapEntry]:
+        entries, self._entries = self._entries, []
+        return entries
 
     def _start(self, name: str, _: dict[str, str]) -> None:
         if not self._path and local(name) not in _ROOTS:
@@ -73,18 +73,18 @@ class _Reading:
     def _end(self, _: str) -> None:
         path = self._path
         if len(path) == 3 and path[2] == "loc" and path[1] == _ROOTS[path[0]]:
-            self._found.append(Listing("".join(self._text).strip(), path[0] == "sitemapindex"))
+            self._entries.append(SitemapEntry("".join(self._text).strip(), path[0] == "sitemapindex"))
         path.pop()
 
 
-def _unpacked(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    waiting = iter(chunks)
-    first = next(waiting, b"")
-    whole = chain((first,), waiting)
+def _decompress(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    rest = iter(chunks)
+    first = next(rest, b"")
+    whole = chain((first,), rest)
     yield from inflate(whole) if first.startswith(_GZIP) else whole
 
 
-def _bounded(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
+def _limit_size(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
     size = 0
     for chunk in chunks:
         size += len(chunk)

@@ -1,4 +1,4 @@
-"""Tells what kind of document something is: by suffix, content type or first bytes. Reads no records."""
+"""Detects the format of a document by suffix, content type or first bytes. Reads no records."""
 
 import re
 from pathlib import PurePosixPath
@@ -54,7 +54,7 @@ _GZIP = b"\x1f\x8b"
 
 
 def by_name(name: str) -> str | None:
-    """The kind that the suffix of a path or URL gives away."""
+    """Return the format for the suffix of a path or URL, or None."""
     return SUFFIXES.get(suffix_of(name))
 
 
@@ -64,7 +64,7 @@ def suffix_of(name: str) -> str:
 
 
 def by_content(document: Document) -> str | None:
-    """The kind of an open document; None when nothing about it is familiar."""
+    """Return the format of an open document, or None if it is unknown."""
     kind = CONTENT_TYPES.get(document.content_type)
     if kind is not None:
         return kind

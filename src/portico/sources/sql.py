@@ -1,12 +1,13 @@
-"""Rows of somebody else's SQL database as records, streamed through SQLAlchemy Core. Only ever reads.
+"""Reads the rows of an SQL database, streamed through SQLAlchemy Core. Never writes.
 
-Needs the extra `portico[sql]`. Columns are taken as the driver gives them, so an odd cell spoils one row.
+Needs the extra `portico[sql]`. Values are read as the driver returns them, so that a broken one affects a single row.
 """
 
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
@@ -33,7 +34,7 @@ class _Table:
 
 
 def read(url: str, options: SourceOptions) -> Iterator[Entry]:
-    """The rows of `options.table`, or of every table, each then saying which collection it belongs to."""
+    """Yield the rows of `options.table`, or of every table with its name as the collection."""
     engine = _engine(url)
     try:
         with engine.connect() as connection:
@@ -57,9 +58,9 @@ def _engine(url: str) -> sqlalchemy.Engine:
             address = address.set(drivername="postgresql+psycopg")
         engine = sqlalchemy.create_engine(address)
     except (ArgumentError, NoSuchModuleError, ValueError) as problem:
-        raise SourceError(f"The database URL {url} is not understood: {_first_line(problem)}") from problem
+        raise SourceError(f"The database URL {url} is not valid: {_first_line(problem)}") from problem
     except ModuleNotFoundError as problem:
-        hint = "Install it beside Portico."
+        hint = "Install it with Portico."
         raise SourceError(f"The database driver {problem.name} is not installed.", hint=hint) from problem
     if engine.dialect.name == "postgresql":
         # One snapshot for all tables, and no way to write.
@@ -73,21 +74,17 @@ def _sqlite(path: str) -> sqlalchemy.Engine:
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, check_same_thread=False)
-        connection.text_factory = _lenient_text
+        connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")  # see _is_broken
         return connection
 
     return sqlalchemy.create_engine("sqlite://", creator=connect, poolclass=sqlalchemy.NullPool)
 
 
-def _lenient_text(text: bytes) -> str:
-    return text.decode("utf-8", "surrogateescape")
-
-
-def _tables(connection: sqlalchemy.Connection, wanted: str | None) -> list[_Table]:
+def _tables(connection: sqlalchemy.Connection, table_name: str | None) -> list[_Table]:
     inspector = sqlalchemy.inspect(connection)
-    if wanted is None:
+    if table_name is None:
         return [_table(inspector, name, None) for name in sorted(inspector.get_table_names())]
-    schema, _, name = wanted.rpartition(".")
+    schema, _, name = table_name.rpartition(".")
     return [_table(inspector, name, schema or None)]
 
 
@@ -121,13 +118,13 @@ def _entry(row: Sequence[Any], table: _Table, collection: str | None, number: in
 
 
 def _cell(value: Any, kind: types.TypeEngine[Any]) -> Any:
-    """SQLite keeps truth values as numbers and JSON as text; other databases give what they mean."""
+    """Return a JSON value. SQLite stores booleans as numbers and JSON as text; other databases return their types."""
     if isinstance(kind, types.Boolean) and value in (0, 1):
         return bool(value)
     if isinstance(kind, types.JSON) and isinstance(value, str):
         try:
             return jsonld.decode(value.encode())
-        except jsonld.NotJson:
+        except jsonld.InvalidJson:
             return value
     return plain(value)
 

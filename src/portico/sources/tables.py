@@ -1,4 +1,4 @@
-"""CSV and TSV with a header row, streamed. Guesses the delimiter and the type of cells; never of columns."""
+"""Reads CSV and TSV with a header row, streamed. Infers the delimiter, and the type of each cell by itself."""
 
 import csv
 import io
@@ -14,7 +14,7 @@ Path: TypeAlias = tuple[str, ...]
 
 DELIMITERS = ",;\t"
 MAX_COLUMNS = 10_000
-# 007 and +44 are names, not numbers; 1e5 may be a part number. Fifteen digits survive a float.
+# 007 and +44 are not numbers; 1e5 may be a part number. A float holds fifteen digits exactly.
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})", re.ASCII)
 _DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]{0,9})\.[0-9]{1,6}", re.ASCII)
 _BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -24,19 +24,11 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class RowTooLong(Exception):
-    """A row has more bytes than a record may have. All of it has been read."""
-
-
-def read(document: Document) -> Iterator[Entry]:
-    return _read(document, None)
-
-
-def read_tabs(document: Document) -> Iterator[Entry]:
-    return _read(document, "\t")
+    """A row has more bytes than a record may have. It was read to its end."""
 
 
 def cell(text: str) -> Any:
-    """None for an empty cell; a number or a truth value only where nothing is lost."""
+    """Return None for an empty cell, and a number or a boolean only if no information is lost."""
     text = text.strip()
     if not text:
         return None
@@ -47,10 +39,10 @@ def cell(text: str) -> Any:
     return _BOOLEANS.get(text, text)
 
 
-def _read(document: Document, delimiter: str | None) -> Iterator[Entry]:
+def read(document: Document, delimiter: str | None = None) -> Iterator[Entry]:
     # The limit belongs to the csv module, not to one reader: it is the same wherever it is set.
     csv.field_size_limit(MAX_RECORD_BYTES)
-    lines = _Lines(document, delimiter)
+    lines = _RowLines(document, delimiter)
     try:
         rows = _rows(csv.reader(lines, delimiter=lines.delimiter), lines, document.name)
         paths = _header(next(rows, None), document.name)
@@ -71,21 +63,22 @@ def _header(first: tuple[str, list[str] | BadRecord] | None, name: str) -> list[
             raise SourceError(f"{name} has no header that can be read.", hint=hint)
 
 
-class _Lines:
-    """The lines of a text file, and a bound on how many bytes one row may take of them."""
+class _RowLines:
+    """The lines of a text file, with a limit on the bytes of one row."""
 
     def __init__(self, document: Document, delimiter: str | None) -> None:
         document.file.seek(0)
         start = document.file.read(2)
         document.file.seek(0)
         encoding = "utf-16" if start in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-        # Bytes that are not UTF-8 spoil their own row only: they come through as surrogates, found there.
+        # Bytes that are not UTF-8 become surrogates, so that only their own row is refused.
         errors = "replace" if encoding == "utf-16" else "surrogateescape"
         self._text = io.TextIOWrapper(document.file, encoding, errors, newline="")
         self._first: str | None = self._text.readline(MAX_RECORD_BYTES + 1)
         self._may_search = True
         self._room = MAX_RECORD_BYTES
-        self.delimiter = delimiter or _delimiter(self._first)
+        bare = _QUOTED.sub("", self._first)
+        self.delimiter = delimiter or max(DELIMITERS, key=bare.count)
         self.number = 0  # of lines that were read
 
     def begin_row(self) -> None:
@@ -99,7 +92,7 @@ class _Lines:
         if not line:
             raise StopIteration
         if _size(line.rstrip("\r\n")) > self._room:
-            # A row goes on in a second line only inside quotes.
+            # A row continues on a second line only inside quotes.
             self._skip_row(line, _Cell.START if self._room == MAX_RECORD_BYTES else _Cell.QUOTED)
             raise RowTooLong
         self._room -= _size(line)
@@ -107,19 +100,19 @@ class _Lines:
         return line
 
     def _skip_row(self, line: str, cell: "_Cell") -> None:
-        """Read on to the end of the row; of its line, if a quote in it never closes."""
+        """Skip to the end of the row; to the end of its line, if a quote never closes."""
         line, cell = self._skip_line(line, cell)
         position, number = self._text.tell(), self.number
         while cell is _Cell.QUOTED and self._may_search:
             line, cell = self._skip_line(self._text.readline(MAX_RECORD_BYTES), cell)
             if not line:
-                # A file that is full of open quotes is searched once only.
+                # A file with many open quotes is searched only once.
                 self._may_search = False
                 self._text.seek(position)
                 self.number = number
 
     def _skip_line(self, line: str, cell: "_Cell") -> tuple[str, "_Cell"]:
-        """Read on to the end of a line, of which a part was read. Returns its last part, empty at the end."""
+        """Skip to the end of a partly read line. Return its last part; empty at the end of the file."""
         while line:
             if line.endswith('"'):
                 line += self._text.readline(1)  # a second quote would make a pair of it
@@ -131,12 +124,12 @@ class _Lines:
         return line, cell
 
     def detach(self) -> None:
-        """Let go of the file, which a text wrapper would otherwise close."""
+        """Detach from the file, which the text wrapper would otherwise close."""
         self._text.detach()
 
 
 class _Cell(Enum):
-    """Where a position in a row stands."""
+    """The state of a position in a row."""
 
     START = auto()
     BARE = auto()
@@ -144,7 +137,7 @@ class _Cell(Enum):
 
 
 def _cell_after(text: str, cell: _Cell, delimiter: str) -> _Cell:
-    """Where a position stands after more of a row has been read. Reads quotes as the csv module does."""
+    """Return the state after more text of a row. Quotes are read as in the csv module."""
     at = 0
     while at < len(text):
         if cell is _Cell.QUOTED:
@@ -167,8 +160,8 @@ def _size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogateescape"))
 
 
-def _rows(reader: Any, lines: _Lines, name: str) -> Iterator[tuple[str, list[str] | BadRecord]]:
-    """Each row and where it starts, or in its place why there is none."""
+def _rows(reader: Any, lines: _RowLines, name: str) -> Iterator[tuple[str, list[str] | BadRecord]]:
+    """Yield each row, or the reason why it cannot be read, with the line where it starts."""
     while True:
         where = f"{name}:{lines.number + 1}"
         lines.begin_row()
@@ -212,28 +205,23 @@ def _place(data: dict[str, Any], path: Path, value: Any) -> None:
     data[path[-1]] = value
 
 
-def _delimiter(line: str) -> str:
-    bare = _QUOTED.sub("", line)
-    return max(DELIMITERS, key=bare.count)
-
-
 def _paths(header: list[str]) -> list[Path]:
-    """Where each column goes. An empty name becomes column_3, a second `price` becomes price_2."""
+    """Return the path of each column. An empty name becomes column_3, a second `price` becomes price_2."""
     names: dict[str, None] = {}
     for number, title in enumerate(header, 1):
-        names[_unused(title.strip() or f"column_{number}", names)] = None
+        names[_unique_name(title.strip() or f"column_{number}", names)] = None
     nested = {name: tuple(name.split(".")) for name in names}
     leaves = set(nested.values())
     return [_path(name, nested[name], leaves) for name in names]
 
 
 def _path(name: str, path: Path, leaves: set[Path]) -> Path:
-    # "offers" and "offers.price" cannot both be nested: the dotted one then keeps its dotted name.
+    # With a column "offers", "offers.price" cannot be nested: it keeps its dotted name.
     hides = any(path[:length] in leaves for length in range(1, len(path)))
     return (name,) if hides or not all(path) else path
 
 
-def _unused(name: str, used: Container[str]) -> str:
+def _unique_name(name: str, used: Container[str]) -> str:
     count = 2
     unused = name
     while unused in used:

@@ -1,4 +1,4 @@
-"""Reads the visible text of an HTML tree, block by block. Leaves out scripts, navigation and hidden parts."""
+"""Reads the visible text of an HTML tree, block by block. Skips scripts, navigation and hidden parts."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,18 +21,18 @@ _SPACED = frozenset(("br", "td", "th"))
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextBlock:
     """A paragraph, a list item, a heading."""
 
     text: str
     is_heading: bool = False
 
 
-def texts(root: LexborNode | None) -> Iterator[Text]:
-    """The blocks of text under a node, in order. Costs no stack, however deep the page nests."""
+def iter_text_blocks(root: LexborNode | None) -> Iterator[TextBlock]:
+    """Yield the blocks of text under a node, in order. Not recursive, for pages that are deeply nested."""
     words: list[str] = []
     headings = pre = 0
-    for node, is_start in steps(root):
+    for node, is_start in walk_nodes(root):
         tag = node.tag or ""
         if node.is_text_node:
             words.append(node.text_content or "")
@@ -49,8 +49,8 @@ def texts(root: LexborNode | None) -> Iterator[Text]:
     yield from _block(words, is_heading=False, is_preformatted=False)
 
 
-def steps(root: LexborNode | None) -> Iterator[tuple[LexborNode, bool]]:
-    """Every shown node in document order: (node, True) at its start, (node, False) at an element's end."""
+def walk_nodes(root: LexborNode | None) -> Iterator[tuple[LexborNode, bool]]:
+    """Yield every visible node in document order: (node, True) at its start, (node, False) at an element's end."""
     node = root
     depth = 0
     while node is not None:
@@ -79,8 +79,8 @@ def is_skipped(node: LexborNode) -> bool:
     return "hidden" in attributes or attributes.get("aria-hidden") == "true"
 
 
-def _block(words: list[str], *, is_heading: bool, is_preformatted: bool) -> Iterator[Text]:
+def _block(words: list[str], *, is_heading: bool, is_preformatted: bool) -> Iterator[TextBlock]:
     joined = "".join(words)
     text = joined.strip("\n").rstrip() if is_preformatted else " ".join(joined.split())
     if text.strip():
-        yield Text(text, is_heading)
+        yield TextBlock(text, is_heading)

@@ -1,6 +1,5 @@
-"""The little XML that feeds and sitemaps need, on expat. Refuses entities, so nothing expands."""
+"""Parses the XML of feeds and sitemaps with expat. Refuses entities, so that nothing expands."""
 
-from collections.abc import Callable
 from xml.parsers import expat
 
 from portico.errors import SourceError
@@ -9,19 +8,19 @@ _ENTITY_MARKS = tuple("<!ENTITY".encode(encoding) for encoding in ("ascii", "utf
 
 
 class _Enough(Exception):
-    """The root element has been seen."""
+    """Stops the parser after the root element."""
 
 
 def root_name(text: bytes) -> str | None:
-    """The local name of the root element, or None when this is not XML. Entities are a SourceError."""
+    """Return the local name of the root element, or None if this is not XML. Raise SourceError for entities."""
     names: list[str] = []
 
-    def started(name: str, _: dict[str, str]) -> None:
+    def handle_start(name: str, _: dict[str, str]) -> None:
         names.append(local(name))
         raise _Enough
 
     parser = safe_parser("The document")
-    parser.StartElementHandler = started
+    parser.StartElementHandler = handle_start
     try:
         parser.Parse(text, True)
     except _Enough:
@@ -32,33 +31,25 @@ def root_name(text: bytes) -> str | None:
 
 
 def refuse_entities(text: bytes, name: str) -> None:
-    """For documents that another parser will read: entities stand before the root element or nowhere."""
+    """Check a document for another parser. Entities can only stand before the root element."""
     if root_name(text) is None and any(mark in text for mark in _ENTITY_MARKS):
         raise _refusal(name)
 
 
 def safe_parser(name: str) -> expat.XMLParserType:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object) -> int:
         raise _refusal(name)
 
     parser = expat.ParserCreate()
     parser.EntityDeclHandler = refuse
     parser.UnparsedEntityDeclHandler = refuse
-    parser.ExternalEntityRefHandler = _refuse_external(refuse)
+    parser.ExternalEntityRefHandler = refuse
     return parser
 
 
 def local(name: str) -> str:
-    """The name without its namespace prefix."""
+    """Return the name without its namespace prefix."""
     return name.rpartition(":")[2]
-
-
-def _refuse_external(refuse: Callable[..., None]) -> Callable[..., int]:
-    def handler(*_: object) -> int:
-        refuse()
-        return 0
-
-    return handler
 
 
 def _refusal(name: str) -> SourceError:

@@ -2,9 +2,11 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from importlib import import_module
+from functools import cache
+from typing import Final, TypeAlias
 
 from portico.errors import ConfigError
+from portico.plugins import STORES, Registry
 from portico.store.contract import (
     AuditStore,
     BackupStore,
@@ -68,21 +70,34 @@ class Store:
     close: Callable[[], Awaitable[None]]
 
 
+OpenStore: TypeAlias = Callable[..., Awaitable[Store]]  # given what `open_store` is given
+BUILT_IN: Final = {
+    "sqlite": "portico.store.sqlite:open_sqlite_url",
+    "postgresql": "portico.store.postgres:open_postgres",
+    "postgres": "portico.store.postgres:open_postgres",
+}
+
+
+@cache
+def _stores() -> Registry[OpenStore]:
+    return Registry(STORES, BUILT_IN, Callable)
+
+
 async def open_store(url: str, *, keep_changes: int = 100_000, pool: int = 10, seconds: float = 10.0) -> Store:
-    """Open the store that a URL names. `seconds` bounds a query, `pool` the connections to a server."""
-    scheme, separator, path = url.partition("://")
-    if scheme == "sqlite" and path.startswith("/") and len(path) > 1:
-        module = import_module("portico.store.sqlite")
-        return await module.open_sqlite(path[1:], keep_changes=keep_changes, seconds=seconds)
-    if scheme in {"postgresql", "postgres"} and separator:
-        try:
-            module = import_module("portico.store.postgres")
-        except ModuleNotFoundError as error:
-            raise ConfigError(
-                "A store on PostgreSQL needs the package asyncpg", hint="pip install 'portico[postgres]'"
-            ) from error
-        return await module.open_postgres(url, keep_changes=keep_changes, pool=pool, seconds=seconds)
-    raise ConfigError(
-        f"{scheme}: is not a store",
-        hint="Use sqlite:///path/to/site.db or postgresql://user@host/database.",
-    )
+    """Open the store that a URL names. `seconds` bounds a query, `pool` the connections to a server.
+
+    Installed packages add stores through entry points of the group `portico.stores`, named by the URL's scheme.
+    """
+    scheme, separator, _ = url.partition("://")
+    if not separator or scheme not in _stores():
+        raise ConfigError(
+            f"{url!r} does not name a store",
+            hint="Use sqlite:///path/to/site.db or postgresql://user@host/database.",
+        )
+    try:
+        opener = _stores().get(scheme)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"A store on PostgreSQL needs the package {error.name}", hint="pip install 'portico[postgres]'"
+        ) from error
+    return await opener(url, keep_changes=keep_changes, pool=pool, seconds=seconds)

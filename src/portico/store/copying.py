@@ -9,7 +9,7 @@ import msgspec
 
 from portico.errors import ConfigError, Conflict, Unavailable
 from portico.items import content_hash, parts_of
-from portico.query import EVERYTHING
+from portico.query import MATCH_ALL
 from portico.store import Store
 from portico.store.records import Remove, SourcedItem
 
@@ -18,7 +18,7 @@ VECTORS = 500
 
 
 @dataclass(slots=True)
-class Copied:
+class CopyProgress:
     """What a copy has done so far. `unchanged` items were there already, from an earlier run that did not end."""
 
     collections: dict[str, int] = field(default_factory=dict[str, int])
@@ -30,37 +30,37 @@ class Copied:
     verified: bool = False
 
 
-Told = Callable[[str, Copied], None]
+CopyCallback = Callable[[str, CopyProgress], None]
 
 
-async def copy_store(source: Store, target: Store, told: Told) -> Copied:
+async def copy_store(source: Store, target: Store, on_progress: CopyCallback) -> CopyProgress:
     """Copy everything, verify it, and say what was done. A run that did not end well can be repeated."""
     started = datetime.now(UTC)  # decides for both stores which idempotency keys and cases have expired
     await _reserve(source, target, started)
-    copied = Copied()
+    progress = CopyProgress()
     head = await source.changes.head()
     await target.backup.advance_feed(head)
     for name, collection in (await source.collections.refresh()).items():
         await target.collections.declare(collection)
-        await _copy_items(source, target, name, copied, told)
-        await _copy_vectors(source, target, name, copied, told)
+        await _copy_items(source, target, name, progress, on_progress)
+        await _copy_vectors(source, target, name, progress, on_progress)
         await target.collections.optimize(name)
     await target.backup.delete_entries()
     async for entries in source.backup.read_entries(started):
         await target.backup.restore_entries(entries)
-        copied.entries += len(entries)
-        told("keys and tasks", copied)
-    await _verify(source, target, copied, told)
+        progress.entries += len(entries)
+        on_progress("keys and tasks", progress)
+    await _verify(source, target, progress, on_progress)
     if await _entry_sum(source, started) != await _entry_sum(target, started):
         raise _differs("The ledger", "a key, a task, a case or a line of the audit trail")
     if await source.changes.head() != head:
         raise Conflict(
             "The site was changed while it was copied",
-            hint="Stop what writes to it and run the copy again: it takes only what differs.",
+            hint="Stop what writes to it and run the copy again: it copies only what differs.",
         )
     await target.blobs.set(MARK, b"done")
-    copied.verified = True
-    return copied
+    progress.verified = True
+    return progress
 
 
 async def _reserve(source: Store, target: Store, at: datetime) -> None:
@@ -77,22 +77,24 @@ async def _reserve(source: Store, target: Store, at: datetime) -> None:
     await target.blobs.set(MARK, mark)
 
 
-async def _copy_items(source: Store, target: Store, name: str, copied: Copied, told: Told) -> None:
+async def _copy_items(
+    source: Store, target: Store, name: str, progress: CopyProgress, on_progress: CopyCallback
+) -> None:
     count = 0
     async for records in source.backup.read_items(name):
         new = await target.backup.restore_items(name, records)
         count += len(records)
-        copied.items += new
-        copied.unchanged += len(records) - new
-        told(name, copied)
-    copied.collections[name] = count
-    if await target.items.count(name, EVERYTHING) != count:
-        await _remove_vanished(source, target, name, copied)
+        progress.items += new
+        progress.unchanged += len(records) - new
+        on_progress(name, progress)
+    progress.collections[name] = count
+    if await target.items.count(name, MATCH_ALL) != count:
+        await _remove_vanished(source, target, name, progress)
 
 
-async def _remove_vanished(source: Store, target: Store, name: str, copied: Copied) -> None:
+async def _remove_vanished(source: Store, target: Store, name: str, progress: CopyProgress) -> None:
     """Walk through both stores, which give items in the same order, and remove what only the target has."""
-    ours = _each(source, name)
+    ours = _iter_items(source, name)
     next_one = await anext(ours, None)
     async for records in target.backup.read_items(name):
         gone: list[Remove] = []
@@ -103,29 +105,32 @@ async def _remove_vanished(source: Store, target: Store, name: str, copied: Copi
                 gone.append(Remove(record.item.id))
         if gone:
             await target.items.write(name, gone)
-            copied.removed += len(gone)
+            progress.removed += len(gone)
 
 
-async def _copy_vectors(source: Store, target: Store, name: str, copied: Copied, told: Told) -> None:
+async def _copy_vectors(
+    source: Store, target: Store, name: str, progress: CopyProgress, on_progress: CopyCallback
+) -> None:
     for model in await source.vectors.list_models(name):
         after = 0
         while rows := await source.vectors.list_after(name, "", model, after, VECTORS):
             await target.vectors.put(name, model, [(row.id, row.digest, row.vector) for row in rows])
             after = rows[-1].seq
-            copied.vectors += len(rows)
-            told(name, copied)
+            progress.vectors += len(rows)
+            on_progress(name, progress)
 
 
-async def _verify(source: Store, target: Store, copied: Copied, told: Told) -> None:
+async def _verify(source: Store, target: Store, progress: CopyProgress, on_progress: CopyCallback) -> None:
     """Read both stores to the end and compare what they hold, not what they say of it."""
     for name, collection in source.collections.schema.items():
-        told(f"verifying {name}", copied)
+        on_progress(f"verifying {name}", progress)
         if target.collections.schema[name] != collection:
             raise _differs(name, "its fields")
-        theirs = _each(target, name)
-        async for record in _each(source, name):
-            found = await anext(theirs, None)
-            if found is None or not _same(record, found):
+        theirs = _iter_items(target, name)
+        async for record in _iter_items(source, name):
+            copy = await anext(theirs, None)
+            # The version holds a hash of the data, which has to fit the data that was stored.
+            if copy is None or record != copy or content_hash(copy.item.data) != parts_of(copy.item.version)[1]:
                 raise _differs(name, f"the item {record.item.id!r}")
         if await anext(theirs, None):
             raise _differs(name, "an item too many")
@@ -134,7 +139,7 @@ async def _verify(source: Store, target: Store, copied: Copied, told: Told) -> N
 
 
 async def _entry_sum(store: Store, at: datetime) -> int:
-    """The same for the same entries, in whatever order a store gives them; 0 for none."""
+    """Return a sum of the entries that does not depend on their order; 0 for none."""
     total = 0
     async for entries in store.backup.read_entries(at):
         for entry in entries:
@@ -142,19 +147,14 @@ async def _entry_sum(store: Store, at: datetime) -> int:
     return total
 
 
-async def _each(store: Store, name: str) -> AsyncIterator[SourcedItem]:
+async def _iter_items(store: Store, name: str) -> AsyncIterator[SourcedItem]:
     async for records in store.backup.read_items(name):
         for record in records:
             yield record
 
 
-def _same(record: SourcedItem, found: SourcedItem) -> bool:
-    # The version holds a hash of the data: whether it is true of what was stored is what is to be shown.
-    return record == found and content_hash(found.item.data) == parts_of(found.item.version)[1]
-
-
 async def _vector_sum(store: Store, name: str) -> int:
-    """The same for the same vectors, in whatever order they were written. Those of items that changed do not count."""
+    """Return a sum of the vectors that does not depend on their order. Outdated vectors do not count."""
     total = 0
     for model in await store.vectors.list_models(name):
         after = 0
@@ -163,17 +163,17 @@ async def _vector_sum(store: Store, name: str) -> int:
             items = await store.items.get_many(name, [row.id for row in rows])
             for row in rows:
                 if row.id in items and parts_of(items[row.id].version)[1] == row.digest:
-                    said = f"{model}\0{row.id}\0{row.digest}\0".encode() + row.vector
-                    total ^= _digest(said)
+                    content = f"{model}\0{row.id}\0{row.digest}\0".encode() + row.vector
+                    total ^= _digest(content)
     return total
 
 
-def _digest(said: bytes) -> int:
-    return int.from_bytes(hashlib.blake2b(said, digest_size=16).digest())
+def _digest(content: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(content, digest_size=16).digest())
 
 
 def _differs(name: str, what: str) -> Unavailable:
     return Unavailable(
-        f"{name} was not copied truly: {what} differs",
-        hint="Was either store written to meanwhile? Run the copy again: it takes only what differs.",
+        f"The copy of {name} is not identical: {what} differs",
+        hint="If a store was written to meanwhile, run the copy again: it copies only what differs.",
     )

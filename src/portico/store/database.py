@@ -79,7 +79,7 @@ class LedgerDatabase(Protocol):
 
 
 class Notifications:
-    """Counts what has happened, and wakes those who wait for more."""
+    """Counts notifications, and wakes the tasks that wait for more."""
 
     def __init__(self) -> None:
         self.count = 0

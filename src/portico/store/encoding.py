@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from portico.access.identity import Key
+from portico.access.identity import ApiKey
 from portico.catalog import Danger, Trust
 from portico.requests import Call, Caller, Priority, Task, TaskState, Warrant
 from portico.store.records import AuditEntry, AuditEvent, audit_digest
@@ -58,13 +58,13 @@ def decode_task(raw: str, cancelling: bool) -> Task:
     )
 
 
-def encode_key(key: Key) -> str:
+def encode_key(key: ApiKey) -> str:
     return msgspec.json.encode(key, order="deterministic").decode()
 
 
-def decode_key(raw: str, revoked: int | None) -> Key:
+def decode_key(raw: str, revoked: int | None) -> ApiKey:
     stored = msgspec.json.decode(raw)
-    return Key(
+    return ApiKey(
         id=stored["id"],
         name=stored["name"],
         digest=stored["digest"],
@@ -82,14 +82,9 @@ def make_audit_entries(seq: int, before: str, at: datetime, events: Sequence[Aud
     """Yield the events as entries that follow the one with this number and digest."""
     for number, (event, body) in enumerate(events, seq + 1):
         digest = audit_digest(before, number, at, event, body)
-        # As it is read again: a time is text by then, and a tuple a list.
-        yield AuditEntry(number, at, event, msgspec.json.decode(_encode_body(body)), before, digest)
+        # As it will be read: a time is then a text, and a tuple a list.
+        yield AuditEntry(number, at, event, msgspec.json.decode(encode_body(body)), before, digest)
         before = digest
-
-
-def audit_row(entry: AuditEntry) -> tuple[int, int, str, str, str, str]:
-    """Return the AUDIT_COLUMNS of an entry."""
-    return entry.seq, to_micros(entry.at), entry.event, _encode_body(entry.body), entry.before, entry.digest
 
 
 def decode_audit_entry(seq: int, at: int, event: str, body: str, before: str, digest: str) -> AuditEntry:
@@ -111,7 +106,7 @@ def retry_task(task: Task, call: Call, at: datetime) -> Task:
     )
 
 
-def _encode_body(body: Mapping[str, Any]) -> str:
+def encode_body(body: Mapping[str, Any]) -> str:
     return msgspec.json.encode(dict(body), order="sorted").decode()
 
 

@@ -1,4 +1,4 @@
-"""Whether a store can be used: its faults, and what becomes of them. Knows no database."""
+"""Tracks the faults of a store, and tries it until it works again. Knows no database."""
 
 import asyncio
 import contextlib
@@ -8,25 +8,25 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from portico.errors import Unavailable
-from portico.telemetry import Broke, Incident, Observe, nowhere
+from portico.telemetry import Incident, Recorder, UnexpectedError, discard
 
-PROBE = "probe"  # the blob that is saved to see whether the store can be written to
+PROBE = "probe"  # the blob that is saved to test whether the store can be written to
 PROBE_BYTES = 64 * 1024
-PROBE_SECONDS = 2.0  # between two tries of a store that failed
-PROBE_SHARE = 10  # times as long as a try takes: a large store is not read through all the time
-MAX_PLACES = 1000  # of rows that cannot be read, which are recorded once each
+PROBE_SECONDS = 2.0  # between two probes of a store that failed
+PROBE_SHARE = 10  # times the length of a probe: the least time between two, as probing a large store takes long
+MAX_PLACES = 1000  # of unreadable rows, recorded once each
 
 
 class StoreFault(Unavailable):
-    """The database cannot be used: its disk is full, it is damaged, it is gone. The store itself records it."""
+    """The database cannot be used: the disk is full, or it is damaged or deleted. The store itself records it."""
 
     def __init__(self, message: str, *, hint: str | None = None, is_damage: bool = False, **details: Any) -> None:
         super().__init__(message, hint=hint, **details)
-        self.is_damage = is_damage  # only reading the whole store shows that it is over
+        self.is_damage = is_damage  # only reading the whole store shows whether it was repaired
 
 
 class UnreadableRow(Unavailable):
-    """One row of the database holds what no version of Portico wrote."""
+    """A row of the database is damaged: no version of Portico wrote it so."""
 
     def __init__(self, place: str) -> None:
         super().__init__(
@@ -48,7 +48,7 @@ class StoreHealth:
     ) -> None:
         self._save_blob = save_blob
         self._find_damage = find_damage
-        self._incident = Incident("store", nowhere)
+        self._incident = Incident("store", discard)
         self._is_damaged = False
         self._places: set[str] = set()
         self._recovering: asyncio.Task[None] | None = None
@@ -58,11 +58,11 @@ class StoreHealth:
         """Why the store cannot be used, without paths and secrets; empty while it can."""
         return self._incident.reason
 
-    def record_to(self, observe: Observe) -> None:
-        self._incident.observe = observe
+    def record_to(self, record: Recorder) -> None:
+        self._incident.record = record
 
     def report(self, fault: StoreFault | UnreadableRow) -> None:
-        """Take note of a fault. Called in the event loop."""
+        """Record a fault. Called in the event loop."""
         if isinstance(fault, UnreadableRow):
             self.report_row(fault)
             return
@@ -77,7 +77,7 @@ class StoreHealth:
         if error.place not in self._places and len(self._places) < MAX_PLACES:
             self._places.add(error.place)
             cause = error.__cause__
-            self._incident.observe(Broke(error.place, f"{type(cause).__name__}: {cause}", error))
+            self._incident.record(UnexpectedError(error.place, f"{type(cause).__name__}: {cause}", error))
 
     async def close(self) -> None:
         if self._recovering:
@@ -85,12 +85,12 @@ class StoreHealth:
             await asyncio.wait([self._recovering])
 
     async def _recover(self) -> None:
-        """Try the store until it works."""
+        """Probe the store until it works."""
         pause = PROBE_SECONDS
         while True:
             await asyncio.sleep(pause)
             began = time.monotonic()
-            with contextlib.suppress(Exception):  # what it was is reported where it was met, and tried again
+            with contextlib.suppress(Exception):  # the fault was recorded where it occurred
                 if await self._is_well():
                     break
             pause = max(PROBE_SECONDS, PROBE_SHARE * (time.monotonic() - began))

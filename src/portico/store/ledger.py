@@ -5,17 +5,17 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from portico.access.identity import Key
+from portico.access.identity import ApiKey
 from portico.errors import Conflict
 from portico.requests import Task
 from portico.store.database import LedgerDatabase, LedgerTransaction, SqlRow
 from portico.store.encoding import (
     AUDIT_COLUMNS,
     TASK_COLUMNS,
-    audit_row,
     decode_audit_entry,
     decode_key,
     decode_task,
+    encode_body,
     encode_key,
     make_audit_entries,
     task_row,
@@ -79,18 +79,18 @@ class SqlKeys:
     def __init__(self, db: LedgerDatabase) -> None:
         self._db = db
 
-    async def add(self, key: Key) -> None:
+    async def add(self, key: ApiKey) -> None:
         await self._db.change("INSERT INTO keys VALUES ($1, $2, $3, NULL)", key.id, key.digest, encode_key(key))
 
-    async def get(self, id: str) -> Key | None:
+    async def get(self, id: str) -> ApiKey | None:
         row = await self._db.fetchrow("SELECT key, revoked FROM keys WHERE id = $1", id)
         return decode_key(*row) if row else None
 
-    async def find(self, digest: str) -> Key | None:
+    async def find(self, digest: str) -> ApiKey | None:
         row = await self._db.fetchrow("SELECT key, revoked FROM keys WHERE digest = $1", digest)
         return decode_key(*row) if row else None
 
-    async def list_all(self) -> list[Key]:
+    async def list_all(self) -> list[ApiKey]:
         return [decode_key(*row) for row in await self._db.fetch("SELECT key, revoked FROM keys ORDER BY id")]
 
     async def revoke(self, id: str, at: datetime) -> bool:
@@ -224,7 +224,7 @@ class LedgerBackup:
 
     async def _restore(self, db: LedgerTransaction, entry: LedgerEntry) -> None:
         match entry:
-            case Key():
+            case ApiKey():
                 revoked = to_micros(entry.revoked) if entry.revoked else None
                 sql = (
                     "INSERT INTO keys VALUES ($1, $2, $3, $4) ON CONFLICT (id)"
@@ -274,7 +274,9 @@ def _expiry(db: LedgerDatabase, record: SafetyRecord) -> Any:
 
 
 async def _append_entry(db: LedgerTransaction, entry: AuditEntry) -> None:
-    await db.execute(f"INSERT INTO trail ({AUDIT_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6)", *audit_row(entry))
+    at, body = to_micros(entry.at), encode_body(entry.body)
+    row = (entry.seq, at, entry.event, body, entry.before, entry.digest)
+    await db.execute(f"INSERT INTO trail ({AUDIT_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6)", *row)
 
 
 def _continues(entry: AuditEntry, digests: dict[int, str]) -> bool:

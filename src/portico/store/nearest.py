@@ -7,13 +7,13 @@ import numpy as np
 from portico.catalog import Collection
 from portico.errors import InvalidQuery
 from portico.items import Item
-from portico.query import Near, Page, Query, count_within, json_size, make_cursor, project, read_cursor
-from portico.store.distance import is_near_enough, rounded, similarity
+from portico.query import NearVector, Page, Query, count_within, json_size, make_cursor, project, read_cursor
+from portico.store.distance import meets_threshold, round_ranks, similarity
 
 BLOCK = 4000  # vectors compared at a time, so that memory stays bounded
 
 
-def find_nearest(candidates: Iterable[tuple[str, bytes]], near: Near) -> tuple[list[str], list[float]]:
+def find_nearest(candidates: Iterable[tuple[str, bytes]], near: NearVector) -> tuple[list[str], list[float]]:
     """Return the ids nearest to a vector, with their scores. Equally near ones are ordered by id."""
     best: list[tuple[float, str]] = []
     block: list[tuple[str, bytes]] = []
@@ -24,8 +24,8 @@ def find_nearest(candidates: Iterable[tuple[str, bytes]], near: Near) -> tuple[l
         comparable = [row for row in block if len(row[1]) == 4 * len(near.vector)]
         if comparable:
             matrix = np.frombuffer(b"".join(v for _, v in comparable), dtype=np.float32).reshape(len(comparable), -1)
-            ranks = rounded(similarity(near, matrix.astype(np.float64)))
-            is_near = is_near_enough(near, ranks).tolist()
+            ranks = round_ranks(similarity(near, matrix.astype(np.float64)))
+            is_near = meets_threshold(near, ranks).tolist()
             rows = zip(ranks.tolist(), comparable, is_near, strict=True)
             best.extend((rank, id) for rank, (id, _), fits in rows if fits)
             best.sort(key=lambda pair: (-pair[0], pair[1]))
@@ -43,7 +43,7 @@ def find_nearest(candidates: Iterable[tuple[str, bytes]], near: Near) -> tuple[l
     return [id for _, id in best], [sign * rank for rank, _ in best]
 
 
-def wrong_length(near: Near, stored: int) -> InvalidQuery:
+def wrong_length(near: NearVector, stored: int) -> InvalidQuery:
     return InvalidQuery(f"The vector has {len(near.vector)} numbers; the stored ones have {stored}")
 
 

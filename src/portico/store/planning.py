@@ -22,19 +22,19 @@ class WritePlan:
     at: datetime
     after: dict[str, StoredRow | None] = field(default_factory=dict[str, StoredRow | None])
     changes: list[Change] = field(default_factory=list[Change])
-    raws: list[str] = field(default_factory=list[str])  # beside changes: the item's data as JSON encode_text
+    raws: list[str] = field(default_factory=list[str])  # beside changes: the item's data as JSON text
     items: list[Item] = field(default_factory=list[Item])  # for every write: the item after it, or before its removal
 
     @property
-    def created(self) -> list[StoredRow]:
+    def inserts(self) -> list[StoredRow]:
         return [row for id, row in self.after.items() if row and id not in self.before]
 
     @property
-    def updated(self) -> list[StoredRow]:
+    def updates(self) -> list[StoredRow]:
         return [row for id, row in self.after.items() if row and id in self.before]
 
     @property
-    def removed(self) -> list[str]:
+    def deletes(self) -> list[str]:
         return [id for id, row in self.after.items() if row is None and id in self.before]
 
     def current(self, id: str) -> StoredRow | None:
@@ -48,7 +48,7 @@ class WritePlan:
     def restore(self, item: Item) -> None:
         """Put an item that has its version already."""
         old = self.current(item.id)
-        self.collection = self.collection.widened(item.data)
+        self.collection = self.collection.widen(item.data)
         patch = diff(old.item.data, item.data) if old else ()
         undo = diff(item.data, old.item.data) if old else ()
         row = self.after[item.id] = StoredRow(item, *parts_of(item.version), encode_text(item.data))

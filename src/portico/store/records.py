@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from portico.access.identity import Key
+from portico.access.identity import ApiKey
 from portico.items import Change, Item
 from portico.requests import Task
 
@@ -160,7 +160,7 @@ class AuditEntry:
     digest: str  # see `audit_digest`
 
 
-LedgerEntry: TypeAlias = Key | Task | IdempotencyEntry | SafetyRecord | AuditEntry
+LedgerEntry: TypeAlias = ApiKey | Task | IdempotencyEntry | SafetyRecord | AuditEntry
 
 
 def audit_digest(before: str, seq: int, at: datetime, event: str, body: Mapping[str, Any]) -> str:

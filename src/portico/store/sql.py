@@ -126,7 +126,7 @@ class Statement:
         return f"SELECT {columns} FROM {self.table.name} WHERE {self.where(where)}"
 
     def select_page(self, query: Query, where: Filter, secret: bytes) -> str:
-        """Select the items of a page and one more, aggregation with its position among the sort terms as k0, k1, …"""
+        """Select the items of a page and one more, each with its position among the sort terms as k0, k1, …"""
         terms = self.order(query.order)
         keys = ", ".join(f"{term.sql} AS k{i}" for i, term in enumerate(terms))
         rows = self.select(f"id, data, revision, digest, {keys}", where)
@@ -273,7 +273,7 @@ class Statement:
         position: list[Any] = []
         for key in order:
             field = self.collection.field(key.field)
-            value = item.id if field.name == ID else field.typed_value(item.data)
+            value = item.id if field.name == ID else field.comparable_value(item.data)
             position += [value] if field.name == ID else [value is None, value]
         return position if order and order[-1].field == ID else [*position, item.id]
 
@@ -375,7 +375,7 @@ def name_values(
     row: dict[str, Any] = {}
     for name, value in zip(aggregate.group_by, values, strict=False):
         field = collection.field(name)
-        row[name] = field.shown(normalize(value)) if field.is_typed else normalize(decode(value))
+        row[name] = field.format_value(normalize(value)) if field.is_typed else normalize(decode(value))
     for aggregation, value in zip(aggregate.operations, values[len(aggregate.group_by) :], strict=True):
         is_json = aggregation.function in {"min", "max"} and not collection.field(aggregation.field).is_typed
         row[aggregation.alias] = _format_aggregate(aggregation, collection, decode(value) if is_json else value)
@@ -411,4 +411,8 @@ def _format_aggregate(aggregation: Aggregation, collection: Collection, value: A
         # How a sum is rounded depends on the order of its parts; fifteen digits do not.
         value = float(f"{value:.15g}") if isinstance(value, float) or aggregation.function == "avg" else value
     value = value if aggregation.function == "avg" else normalize(value)
-    return field.shown(value) if aggregation.function in {"min", "max"} or field.type == FieldType.DURATION else value
+    return (
+        field.format_value(value)
+        if aggregation.function in {"min", "max"} or field.type == FieldType.DURATION
+        else value
+    )

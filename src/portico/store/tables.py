@@ -53,7 +53,7 @@ class Table:
 
     def values(self, data: Mapping[str, Any]) -> list[Any]:
         fields = self.collection.fields
-        return [fields[name].typed_value(data) for name in self.columns]
+        return [fields[name].comparable_value(data) for name in self.columns]
 
     def field_rows(self) -> list[tuple[Any, ...]]:
         """Return the rows of the table `fields`."""
@@ -229,7 +229,7 @@ def list_undeclared(table: Table, target: Collection) -> list[str]:
 
 
 def relearn(target: Collection, names: Iterable[str], data: Mapping[str, Any]) -> Collection:
-    return target.widened({name: data[name] for name in names if name in data})
+    return target.widen({name: data[name] for name in names if name in data})
 
 
 def has_same_storage(before: Field | None, now: Field) -> bool:
@@ -253,7 +253,8 @@ def change_columns(
     columns = {
         name: column
         for name, column in table.columns.items()
-        if _has_column(target, name) and keeps_column(before.get(name), target.fields[name])
+        if name in target.fields and target.fields[name].is_typed
+        if keeps_column(before.get(name), target.fields[name])
     }
     for name, field in target.fields.items():
         if field.is_typed and name not in columns:
@@ -261,11 +262,6 @@ def change_columns(
             last += column is None
             columns[name] = column or f"f{last}"
     return Table(table.number, target, columns)
-
-
-def _has_column(collection: Collection, name: str) -> bool:
-    field = collection.fields.get(name)
-    return field is not None and field.is_typed
 
 
 def list_unfilled(before: Table, after: Table) -> list[Field]:
@@ -315,16 +311,13 @@ def fill_page(
             report(error)
             position = row[4:]
             continue
-        size += item_bytes(item, _bytes_of(row[1]), query)
+        stored_bytes = len(row[1]) if row[1].isascii() else len(row[1].encode())
+        size += item_bytes(item, stored_bytes, query)
         if items and query.max_bytes and size > query.max_bytes:
             return tuple(items), position
         items.append(item)
         position = row[4:]
     return tuple(items), position if is_cut else ()
-
-
-def _bytes_of(data: str) -> int:
-    return len(data) if data.isascii() else len(data.encode())
 
 
 def position_of(query: Query, kinds: str, secret: bytes) -> list[Any]:

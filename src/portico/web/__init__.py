@@ -1,6 +1,6 @@
-"""The pages people see. Everything shown is escaped; nothing here decides anything."""
+"""The pages for people. They escape all that they show, and check no rights."""
 
 from portico.web.home import home_page
-from portico.web.style import ASKING_HEADERS, HEADERS, page
+from portico.web.style import APP_HEADERS, HEADERS, page
 
-__all__ = ["ASKING_HEADERS", "HEADERS", "home_page", "page"]
+__all__ = ["APP_HEADERS", "HEADERS", "home_page", "page"]

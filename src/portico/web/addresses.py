@@ -1,19 +1,19 @@
-"""Where pages stand, and which links they may follow. The one place that makes the address of an item."""
+"""The paths of pages, and which links a page may contain. Only this module builds the path of an item."""
 
 import re
 from typing import Any
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
-COLLECTIONS = "/collections/"  # below it is a page for every collection
-_READABLE = ":@,"  # characters that stand in a path as they are
-_STEPS = frozenset({"", ".", ".."})  # between slashes: on the way these are merged or taken for steps upwards
-_UNFIT = re.compile(r"\.{1,2}\Z|.*[\r\n]", re.DOTALL)  # ids that no path can carry
+COLLECTIONS = "/collections/"  # each collection has a page below it
+_READABLE = ":@,"  # characters that need no escape in a path
+_STEPS = frozenset({"", ".", ".."})  # segments that proxies and browsers would merge or resolve
+_UNFIT = re.compile(r"\.{1,2}\Z|.*[\r\n]", re.DOTALL)  # IDs that cannot be a path
 
 
 def item_path(ref: str) -> str:
-    """The address of an item, from the root of the site. Reading it gives the ref again, whatever it holds.
+    """Return the path of an item. Parsing it gives the same ref, whatever characters that contains.
 
-    Slashes stay readable where they are only slashes. The few refs that no path can carry go in the query.
+    Slashes stay as they are where that is safe. The few refs that cannot be a path go into the query.
     """
     if _UNFIT.match(ref):
         return f"/items/?id={quote(ref, safe='')}"
@@ -22,13 +22,13 @@ def item_path(ref: str) -> str:
 
 
 def collection_path(name: str, cursor: str = "") -> str:
-    """The address of a page that lists a collection."""
+    """Return the path of a page that lists a collection."""
     path = f"{COLLECTIONS}{quote(name, safe='')}"
     return f"{path}?{urlencode({'cursor': cursor})}" if cursor else path
 
 
 def operation_path(name: str) -> str:
-    """Where it is written what an operation takes and gives, for people."""
+    """Return the path of the documentation of an operation."""
     return f"/docs#{operation_anchor(name)}"
 
 
@@ -37,7 +37,7 @@ def operation_anchor(name: str) -> str:
 
 
 def absolute(url: Any, base: str) -> str | None:
-    """A URL that a page may follow; None for anything but http and https."""
+    """Return the absolute URL for a link, or None for anything but http and https."""
     if not isinstance(url, str) or not url.strip():
         return None
     try:
@@ -49,6 +49,6 @@ def absolute(url: Any, base: str) -> str | None:
 
 
 def is_own(url: str, base: str) -> bool:
-    """Whether a URL leads to this site and nowhere else."""
+    """Return whether a URL belongs to this site."""
     own, other = urlsplit(base), urlsplit(url)
     return (other.scheme, other.netloc.lower()) == (own.scheme, own.netloc.lower())

@@ -1,7 +1,7 @@
-"""The scripts and style sheets of pages. Serves the files of one folder of this package, by their names, and no other.
+"""Serves the scripts, style sheets and icons of pages: the files of one folder of this package, by name.
 
-GET /assets/{name}  one of them
-GET /embed.js       the script that puts the chat on pages elsewhere
+GET /assets/{name}  one file
+GET /embed.js       the script that embeds the chat in other sites
 """
 
 from collections.abc import Mapping
@@ -21,32 +21,32 @@ from portico.web.style import ASSETS
 EMBED: Final = "/embed.js"
 KINDS: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
-# Anybody's page may load them: they hold nothing of the site. What they may ask there is another matter.
+# Every site may load them, since they contain nothing of this one.
 _OPEN: Final = {"access-control-allow-origin": "*", "cross-origin-resource-policy": "cross-origin"}
 
 
 def routes() -> list[BaseRoute]:
-    """The addresses of all assets."""
+    """Return the routes of all assets."""
 
     async def show(request: Request) -> Response:
-        return _served(request, request.path_params["name"])
+        return _asset_response(request, request.path_params["name"])
 
     async def embed(request: Request) -> Response:
-        return _served(request, EMBED[1:])
+        return _asset_response(request, EMBED[1:])
 
     return [Route(f"{ASSETS}/{{name}}", show, methods=["GET"]), Route(EMBED, embed, methods=["GET"])]
 
 
 @cache
 def assets() -> Mapping[str, bytes]:
-    """Every asset by its name. They are few and small, and kept for as long as the process lives."""
+    """Return every asset by name. They are few and small, so the process keeps them in memory."""
     folder = files("portico.web") / "assets"
-    return {each.name: each.read_bytes() for each in folder.iterdir() if PurePath(each.name).suffix in KINDS}
+    return {file.name: file.read_bytes() for file in folder.iterdir() if PurePath(file.name).suffix in KINDS}
 
 
-def _served(request: Request, name: str) -> Response:
+def _asset_response(request: Request, name: str) -> Response:
     content = assets().get(name)
     if content is None:
         raise HTTPException(404)
-    # Asked for again each time, so that the modules of a page are always of one version.
+    # Revalidated on each use, so that all modules of a page are of the same version.
     return document(request, content, KINDS[PurePath(name).suffix], _OPEN, server=None, seconds=0)

@@ -1,6 +1,6 @@
-"""An item in short: its name, its picture, and the facts that its kind is known by.
+"""Cards: the name, the picture and the main facts of an item.
 
-`assets/cards.js` shows the same of an item, in the same order. Everything in an item may be hostile.
+`assets/cards.js` renders the same facts in the same order. All content of an item is untrusted.
 """
 
 import re
@@ -10,58 +10,59 @@ from html import escape
 from math import isfinite
 from typing import Any, Final, TypeAlias, cast
 
-from portico.ask.facts import Price, price_of
+from portico.ask.facts import PriceRange, price_of
 from portico.ask.languages.phrasebook import Phrases
-from portico.ask.prose import shortened
+from portico.ask.prose import shorten
 from portico.catalog import instant, seconds
 from portico.items import Item, title_of
 from portico.web.addresses import absolute, is_own, item_path
-from portico.web.signs import STOCK, icon, word
-from portico.web.values import MAX_ELEMENTS, Members, Surroundings, isolated, moment, one_line
-from portico.web.words import Words
+from portico.web.values import MAX_ELEMENTS, DisplayContext, Members, isolate, moment, one_line
+from portico.web.words import STOCK, Words, icon, word
 
 MAX_TITLE = 300
 MAX_SUMMARY = 300
 MAX_FACT = 80  # characters
 MAX_SEVERAL = 3  # values of one fact
-_DEPTH = 6  # of a value in which a text is looked for
+_DEPTH = 6  # to which a value is searched for a text
 _NUMBER = re.compile(r"-?\d{1,15}(\.\d{1,10})?\Z")
 _OFFSET = re.compile(r"(:\d\d)(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)\Z")
-_SAID = ("description", "abstract", "text", "articleBody")
+_TEXT_FIELDS = ("description", "abstract", "text", "articleBody")
 
-Read: TypeAlias = Callable[[Members, Surroundings], str]  # what an item says of something, as HTML
+FactReader: TypeAlias = Callable[[Members, DisplayContext], str]  # renders one fact of an item as HTML
 
 
 def item_name(item: Item) -> str:
-    """What an item is called on one line; its id if it has no name."""
-    return shortened(one_line(title_of(item.data)) or one_line(item.id) or item.collection, MAX_TITLE)
+    """Return the name of an item on one line, or its ID if it has none."""
+    return shorten(one_line(title_of(item.data)) or one_line(item.id) or item.collection, MAX_TITLE)
 
 
 def item_summary(item: Item) -> str:
-    """One or two sentences of an item; empty if it has none."""
-    said = (_members(item.data.get("acceptedAnswer")).get("text"), *map(item.data.get, _SAID))
-    return next((shortened(one_line(each), MAX_SUMMARY) for each in said if isinstance(each, str) and each.strip()), "")
+    """Return a short description of an item; empty if it has none."""
+    candidates = (_members(item.data.get("acceptedAnswer")).get("text"), *map(item.data.get, _TEXT_FIELDS))
+    return next(
+        (shorten(one_line(text), MAX_SUMMARY) for text in candidates if isinstance(text, str) and text.strip()), ""
+    )
 
 
 def item_kind(data: Members, type: str = "") -> str:
-    """What kind of thing an item is, as schema.org calls it; what its collection says if the item does not."""
+    """Return the schema.org type of an item, or the type of its collection if it has none."""
     return brief(_first(data.get("@type"))).rpartition("/")[2] or type or "Thing"
 
 
 def kind_line(kind: str, style: str, words: Words) -> str:
-    """The line that says what kind of thing an item is. That it is a thing need not be said."""
+    """Render the type of an item; empty for `Thing`."""
     return f'<p class="{style}">{words.kind(kind)}</p>' if kind != "Thing" else ""
 
 
 def picture(data: Members, base: str) -> str:
-    """The first picture that a page may load: of this site. What is elsewhere is not asked for."""
+    """Return the first picture on this site. Pages load none from elsewhere."""
     return next((url for url in pictures(data, base) if is_own(url, base)), "")
 
 
 def pictures(data: Members, base: str) -> Iterator[str]:
-    """The addresses of all pictures of an item, here and elsewhere."""
+    """Yield the URLs of all pictures of an item, on this site and elsewhere."""
     for name in ("image", "thumbnailUrl", "logo"):
-        yield from filter(None, (absolute(each, base) for each in _addresses(data.get(name), 3)))
+        yield from filter(None, (absolute(url, base) for url in _addresses(data.get(name), 3)))
 
 
 def _addresses(value: Any, depth: int) -> Iterator[Any]:
@@ -69,8 +70,8 @@ def _addresses(value: Any, depth: int) -> Iterator[Any]:
         case str():
             yield value
         case list() if depth:
-            for each in cast("list[Any]", value)[:MAX_ELEMENTS]:
-                yield from _addresses(each, depth - 1)
+            for item in cast("list[Any]", value)[:MAX_ELEMENTS]:
+                yield from _addresses(item, depth - 1)
         case Mapping() if depth:
             inner = cast("Members", value)
             yield from _addresses(inner.get("url") or inner.get("contentUrl") or inner.get("@id"), depth - 1)
@@ -78,34 +79,36 @@ def _addresses(value: Any, depth: int) -> Iterator[Any]:
             pass
 
 
-def card(item: Item, type: str, around: Surroundings, level: int = 2) -> str:
-    """An item within a list, with the way to it, under headings above this level."""
-    src, kind, summary = picture(item.data, around.base), item_kind(item.data, type), item_summary(item)
+def card(item: Item, type: str, context: DisplayContext, level: int = 2) -> str:
+    """Render an item of a list with a link to its page. `level` is that of its heading."""
+    src, kind, summary = picture(item.data, context.base), item_kind(item.data, type), item_summary(item)
     image = f'<img class="item-picture" src="{escape(src)}" alt="" loading="lazy">' if src else ""
     long = " long" if kind == "Question" else ""
     about = f'<p class="item-text clamp{long}" dir="auto">{escape(summary)}</p>' if summary else ""
-    link = f'<a href="{escape(item_path(item.ref))}">{isolated(item_name(item))}</a>'
+    link = f'<a href="{escape(item_path(item.ref))}">{isolate(item_name(item))}</a>'
     return (
         f'<article class="item{" pictured" if src else ""}">{image}<div class="item-body">'
-        f"{kind_line(kind, 'item-kind', around.words)}"
+        f"{kind_line(kind, 'item-kind', context.words)}"
         f'<h{level} class="item-name clamp">{link}</h{level}>'
-        f"{about}{facts(item.data, kind, around)}</div></article>"
+        f"{about}{facts(item.data, kind, context)}</div></article>"
     )
 
 
 # Facts
 
 
-def facts(data: Members, kind: str, around: Surroundings) -> str:
-    """What people look for first in a thing of its kind, as a list; empty if the item says nothing of it."""
-    told = [(_FACTS[name], _FACTS[name].read(data, around)) for name in _shown(kind)]
-    rows = "".join(f"<li{fact.style}>{icon(fact.icon) if fact.icon else ''}{said}</li>" for fact, said in told if said)
+def facts(data: Members, kind: str, context: DisplayContext) -> str:
+    """Render the main facts of an item of this type as a list; empty if it has none of them."""
+    entries = [(_FACTS[name], _FACTS[name].read(data, context)) for name in _fact_names(kind)]
+    rows = "".join(
+        f"<li{fact.style}>{icon(fact.icon) if fact.icon else ''}{html}</li>" for fact, html in entries if html
+    )
     return f'<ul class="item-facts">{rows}</ul>' if rows else ""
 
 
 def brief(value: Any, most: int = MAX_FACT) -> str:
-    """The beginning of the first text in a value, on one line."""
-    return shortened(" ".join(_plain(value, _DEPTH).split()), most)
+    """Return the first text in a value on one line, shortened."""
+    return shorten(" ".join(_plain(value, _DEPTH).split()), most)
 
 
 def _plain(value: Any, depth: int) -> str:
@@ -117,7 +120,7 @@ def _plain(value: Any, depth: int) -> str:
         case int() | float():
             return str(value)
         case list() if depth:
-            texts = (_plain(each, depth - 1) for each in cast("list[Any]", value)[:20])
+            texts = (_plain(item, depth - 1) for item in cast("list[Any]", value)[:20])
             return next(filter(None, texts), "")
         case Mapping() if depth:
             inner = cast("Members", value)
@@ -127,7 +130,7 @@ def _plain(value: Any, depth: int) -> str:
 
 
 def _either(data: Members, *names: str) -> Any:
-    """The first of some members that is there."""
+    """Return the first of these members that is present."""
     return next((data[name] for name in names if data.get(name) is not None), None)
 
 
@@ -139,13 +142,13 @@ def _members(value: Any) -> Members:
     return cast("Members", value) if isinstance(value, Mapping) else {}
 
 
-def _told(text: str) -> str:
-    return isolated(text) if text else ""
+def _isolate(text: str) -> str:
+    return isolate(text) if text else ""
 
 
-def _worded(text: str, around: Surroundings) -> str:
-    """What has words of ours in it."""
-    return f"<bdi{around.words.mark}>{escape(text)}</bdi>" if text else ""
+def _mark_words(text: str, context: DisplayContext) -> str:
+    """Render a text in the language of the page's own words."""
+    return f"<bdi{context.words.mark}>{escape(text)}</bdi>" if text else ""
 
 
 def _number(value: Any) -> float | None:
@@ -160,111 +163,111 @@ def _number(value: Any) -> float | None:
             return None
 
 
-def _price(data: Members, around: Surroundings) -> str:
+def _price(data: Members, context: DisplayContext) -> str:
     if price := price_of(data):
-        return _worded(_tag(price, around.phrases), around)
+        return _mark_words(_tag(price, context.phrases), context)
     offer = _members(_first(data.get("offers")))
-    said = (offer.get("price"), data.get("price"), data.get("estimatedCost"), data.get("priceRange"))
-    return _told(next(filter(None, (brief(each, 30) for each in said)), ""))
+    candidates = (offer.get("price"), data.get("price"), data.get("estimatedCost"), data.get("priceRange"))
+    return _isolate(next(filter(None, (brief(candidate, 30) for candidate in candidates)), ""))
 
 
-def _tag(price: Price, phrases: Phrases) -> str:
-    """The least that something costs. Of what it is where nobody has said that is not guessed."""
+def _tag(price: PriceRange, phrases: Phrases) -> str:
+    """Format the lowest price. Without a known currency, it is a plain number with a label."""
     if price.low == 0:
         return word("free", phrases)
-    written = phrases.price_tag(price.low, price.currency)
-    return written if phrases.sign(price.currency) else f"{word('price', phrases)}: {written}"
+    text = phrases.price_tag(price.low, price.currency)
+    return text if phrases.sign(price.currency) else f"{word('price', phrases)}: {text}"
 
 
-def _rating(data: Members, around: Surroundings) -> str:
+def _rating_text(data: Members, context: DisplayContext) -> str:
     rating = _members(data.get("aggregateRating"))
     value, count = _number(rating.get("ratingValue")), _number(_either(rating, "reviewCount", "ratingCount"))
     if value is None:
         return ""
-    figure = around.phrases.figure
-    shown = figure(value, 0 if round(value, 1) == round(value) else 1)
-    return _told(shown if count is None else f"{shown} ({figure(count, 0)})")
+    figure = context.phrases.figure
+    text = figure(value, 0 if round(value, 1) == round(value) else 1)
+    return _isolate(text if count is None else f"{text} ({figure(count, 0)})")
 
 
-def _duration(data: Members, around: Surroundings) -> str:
-    said = _either(data, "totalTime", "duration", "timeRequired")
-    length = seconds(said) if isinstance(said, str) and len(said) <= 40 and said.startswith("P") else None
+def _duration(data: Members, context: DisplayContext) -> str:
+    value = _either(data, "totalTime", "duration", "timeRequired")
+    length = seconds(value) if isinstance(value, str) and len(value) <= 40 and value.startswith("P") else None
     hours, minutes = divmod(int(length or 0) // 60, 60)
-    phrases, space = around.phrases, around.phrases.script.space
+    phrases, space = context.phrases, context.phrases.script.space
     parts = [(hours, "hour"), (minutes, "minute")]
-    told = (f"{phrases.figure(count, 0)}{space}{word(unit, phrases)}" for count, unit in parts if count)
-    return _worded(space.join(told), around)
+    texts = (f"{phrases.figure(count, 0)}{space}{word(unit, phrases)}" for count, unit in parts if count)
+    return _mark_words(space.join(texts), context)
 
 
-def _dated(name: str) -> Read:
-    def read(data: Members, around: Surroundings) -> str:
-        # The clock of the place where something happens, not of who reads of it.
+def _date_reader(name: str) -> FactReader:
+    def read(data: Members, context: DisplayContext) -> str:
+        # The local time of the event, not of the reader.
         text = _OFFSET.sub(r"\1", brief(data.get(name), 40))
-        return moment(text, around.words) if instant(text) is not None else _told(text)
+        return moment(text, context.words) if instant(text) is not None else _isolate(text)
 
     return read
 
 
-def _place(data: Members, _: Surroundings) -> str:
+def _place(data: Members, _: DisplayContext) -> str:
     where = _first(data.get("location"))
     if where is None:
-        return _told(_street(data.get("address")))
+        return _isolate(_street(data.get("address")))
     inner = _members(where)
-    return _told(brief(inner.get("name")) or _street(inner.get("address") or data.get("address")) or brief(where))
+    return _isolate(brief(inner.get("name")) or _street(inner.get("address") or data.get("address")) or brief(where))
 
 
 def _street(address: Any) -> str:
-    found = _first(address)
-    if not isinstance(found, Mapping):
-        return brief(found)
-    inner = _members(cast("Any", found))
+    first = _first(address)
+    if not isinstance(first, Mapping):
+        return brief(first)
+    inner = _members(cast("Any", first))
     return ", ".join(filter(None, (brief(inner.get(name), 40) for name in ("streetAddress", "addressLocality"))))
 
 
-def _stock(data: Members, around: Surroundings) -> str:
-    said = _either(_members(_first(data.get("offers"))), "availability") or data.get("availability")
-    name = STOCK.get(brief(said).rpartition("/")[2])
-    return _worded(word(name, around.phrases), around) if name else ""
+def _stock(data: Members, context: DisplayContext) -> str:
+    availability = _either(_members(_first(data.get("offers"))), "availability") or data.get("availability")
+    name = STOCK.get(brief(availability).rpartition("/")[2])
+    return _mark_words(word(name, context.phrases), context) if name else ""
 
 
-def _several(*names: str) -> Read:
-    def read(data: Members, _: Surroundings) -> str:
-        values = [each for name in names for each in _listed(data.get(name))][:MAX_SEVERAL]
-        return _told(", ".join(filter(None, (brief(each, 30) for each in values))))
+def _several(*names: str) -> FactReader:
+    def read(data: Members, _: DisplayContext) -> str:
+        values = [value for name in names for value in _as_list(data.get(name))][:MAX_SEVERAL]
+        return _isolate(", ".join(filter(None, (brief(value, 30) for value in values))))
 
     return read
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else [] if value is None else [value]
 
 
-def _author(data: Members, _: Surroundings) -> str:
-    return _told(brief(_either(data, "author", "creator")))
+def _author(data: Members, _: DisplayContext) -> str:
+    return _isolate(brief(_either(data, "author", "creator")))
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
-    """Something that may be said of an item, with its sign."""
+class CardFact:
+    """A fact that an item may have, with its icon."""
 
-    read: Read
+    read: FactReader
     icon: str = ""
     style: str = ""
 
 
-_FACTS: Final[Mapping[str, Fact]] = {
-    "price": Fact(_price, style=' class="price"'),
-    "rating": Fact(_rating, "star"),
-    "duration": Fact(_duration, "clock"),
-    "start": Fact(_dated("startDate"), "calendar"),
-    "published": Fact(_dated("datePublished"), "calendar"),
-    "place": Fact(_place, "place"),
-    "author": Fact(_author, "person"),
-    "cuisine": Fact(_several("servesCuisine", "recipeCuisine")),
-    "genre": Fact(_several("genre", "articleSection", "category")),
-    "stock": Fact(_stock),
+_FACTS: Final[Mapping[str, CardFact]] = {
+    "price": CardFact(_price, style=' class="price"'),
+    "rating": CardFact(_rating_text, "star"),
+    "duration": CardFact(_duration, "clock"),
+    "start": CardFact(_date_reader("startDate"), "calendar"),
+    "published": CardFact(_date_reader("datePublished"), "calendar"),
+    "place": CardFact(_place, "place"),
+    "author": CardFact(_author, "person"),
+    "cuisine": CardFact(_several("servesCuisine", "recipeCuisine")),
+    "genre": CardFact(_several("genre", "articleSection", "category")),
+    "stock": CardFact(_stock),
 }
-_SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
+_FACT_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "Recipe": ("duration", "rating", "price", "cuisine"),
     "Product": ("price", "rating", "stock", "genre"),
     "Event": ("start", "place", "price"),
@@ -274,7 +277,7 @@ _SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "Place": ("place", "rating", "price"),
     "Question": (),
 }
-_ALIKE: Final[Mapping[str, str]] = {
+_SAME_FACTS: Final[Mapping[str, str]] = {
     "BarOrPub": "Restaurant",
     "CafeOrCoffeeShop": "Restaurant",
     "FoodEstablishment": "Restaurant",
@@ -282,8 +285,10 @@ _ALIKE: Final[Mapping[str, str]] = {
     "BlogPosting": "Article",
     "FAQPage": "Question",
 }
-_ANY: Final = ("start", "duration", "price", "rating", "author", "place")
+_DEFAULT_FACTS: Final = ("start", "duration", "price", "rating", "author", "place")
 
 
-def _shown(kind: str) -> tuple[str, ...]:
-    return _SHOWN.get(_ALIKE.get(kind, kind), _SHOWN["Event"] if kind.endswith("Event") else _ANY)
+def _fact_names(kind: str) -> tuple[str, ...]:
+    return _FACT_NAMES.get(
+        _SAME_FACTS.get(kind, kind), _FACT_NAMES["Event"] if kind.endswith("Event") else _DEFAULT_FACTS
+    )

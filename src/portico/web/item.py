@@ -1,4 +1,4 @@
-"""The page of one item. Knows how to lay out what may be there; needs nothing but a name to be legible."""
+"""The page of one item. All content is optional: a name is enough for a page."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,36 +10,36 @@ from typing import Any, cast
 import msgspec
 
 from portico.ask.events import Action
-from portico.ask.prose import shortened
+from portico.ask.prose import shorten
 from portico.catalog import Collection
 from portico.items import Item, title_of
 from portico.web.addresses import absolute, collection_path, is_own, item_path, operation_path
 from portico.web.cards import card, facts, item_kind, item_name, item_summary, kind_line, picture, pictures
-from portico.web.style import reading_page
+from portico.web.style import content_page
 from portico.web.values import (
     MAX_ELEMENTS,
     MAX_MEMBERS,
-    Surroundings,
+    DisplayContext,
     definitions,
-    isolated,
-    listed,
+    isolate,
     more,
     one_line,
     paragraphs,
-    shown,
+    render_list,
+    render_value,
 )
-from portico.web.words import ENGLISH, Words, label, words_of
+from portico.web.words import ENGLISH, Words, label, page_words
 
-MAX_EMBEDDED = 250_000  # bytes of JSON-LD within the page; what is longer is linked only
+MAX_EMBEDDED = 250_000  # bytes of JSON-LD in the page; longer data is only linked
 MAX_ACTIONS = 6
-MAX_STEP = 60  # characters of a step on the way to a page
-MAX_LEAD = 500  # characters of a description that stands beside the name
-LONG = 300  # characters from which a text has a section of its own
-LONG_ELEMENT = 80  # and of an element of a list
+MAX_STEP = 60  # characters of a step of the breadcrumb
+MAX_LEAD = 500  # characters of a description in the header
+LONG = 300  # characters from which a text gets its own section
+LONG_ELEMENT = 80  # and for an element of a list
 
-FORMATS = {"jsonld": "application/ld+json", "json": "application/json"}  # that an item has besides its page
+FORMATS = {"jsonld": "application/ld+json", "json": "application/json"}  # formats of an item besides its page
 
-# What people look for first, in this order. The rest follows as it stands in the data.
+# The order of the most important members. The rest follows in the order of the data.
 _FIRST = (
     "price", "priceRange", "offers", "aggregateRating", "startDate", "endDate", "location", "totalTime", "author",
     "datePublished", "address", "openingHours", "openingHoursSpecification", "telephone",
@@ -61,11 +61,11 @@ _SCRIPT_ENDS = {ord(mark): f"\\u{ord(mark):04x}" for mark in "<>&\u2028\u2029"}
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
-    """Where an item stands: the site, its address, and the collection."""
+class PageLocation:
+    """Where a page belongs: the site, its base URL and the collection."""
 
     site: str
-    base: str  # without a slash in the end
+    base: str  # without a trailing slash
     collection: Collection
     collections: Sequence[Collection] = ()  # all that the caller may read
 
@@ -74,16 +74,16 @@ class Shelf:
         return collection_title(self.collection)
 
     def places(self, words: Words) -> str:
-        """The way to every collection, folded up."""
-        links = "".join(f"<li>{_place(each, words)}</li>" for each in self.collections)
-        summary = f'<summary class="button quiet">{words.said("browse")}</summary>'
+        """Render the menu of collections."""
+        links = "".join(f"<li>{_place(collection, words)}</li>" for collection in self.collections)
+        summary = f'<summary class="button quiet">{words.html("browse")}</summary>'
         return f'<details class="browse">{summary}<ul class="card">{links}</ul></details>' if links else ""
 
 
 def _place(collection: Collection, words: Words) -> str:
-    """The way to a collection, among these words."""
-    lang = "" if collection.language == words.spoken else f' lang="{escape(collection.language)}"'
-    return f'<a{lang} href="{escape(collection_path(collection.name))}">{isolated(collection_title(collection))}</a>'
+    """Render a link to a collection within text in the language of `words`."""
+    lang = "" if collection.language == words.own_language else f' lang="{escape(collection.language)}"'
+    return f'<a{lang} href="{escape(collection_path(collection.name))}">{isolate(collection_title(collection))}</a>'
 
 
 def collection_title(collection: Collection) -> str:
@@ -91,90 +91,84 @@ def collection_title(collection: Collection) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Company:
-    """What stands beside an item: what can be done with it, and some items next to it."""
+class ItemExtras:
+    """What a page shows besides its item: actions, and similar items."""
 
     actions: Sequence[Action] = ()
     near: Sequence[Item] = ()
 
 
-def item_page(item: Item, shelf: Shelf, linked: Mapping[str, Any], company: Company | None = None) -> str:
-    """A page that shows all of an item, and holds it as JSON-LD for those who read that."""
-    language = _language(item, shelf.collection)
-    words = words_of(language)
-    around = Surroundings(shelf.base, words).within(item.data)
-    beside = company or Company()
+def item_page(item: Item, location: PageLocation, linked: Mapping[str, Any], extras: ItemExtras | None = None) -> str:
+    """Return a page that shows all of an item, and embeds it as JSON-LD."""
+    language = _language(item, location.collection)
+    words = page_words(language)
+    context = DisplayContext(location.base, words).within(item.data)
+    beside_item = extras or ItemExtras()
     body = [
-        trail(("/", shelf.site), (collection_path(shelf.collection.name), shelf.title), words=words),
+        trail(("/", location.site), (collection_path(location.collection.name), location.title), words=words),
         "<article>",
-        _opening(item, shelf, around, beside.actions),
-        _body(item.data, around),
+        _header(item, location, context, beside_item.actions),
+        _body(item.data, context),
         "</article>",
-        _near(beside.near, shelf, around),
+        _near(beside_item.near, location, context),
         _forms(item, words),
     ]
-    return reading_page(
-        f"{item_name(item)} · {one_line(shelf.site)}",
-        shelf.site,
+    return content_page(
+        f"{item_name(item)} · {one_line(location.site)}",
+        location.site,
         "\n".join(filter(None, body)),
-        places=shelf.places(words),
-        head=_head(item, shelf, linked),
+        places=location.places(words),
+        head=_head(item, location, linked),
         words=words,
     )
 
 
 def trail(*steps: tuple[str, str], words: Words = ENGLISH) -> str:
-    """The way from the front of the site to here."""
+    """Render a breadcrumb from the front page to here."""
     links = "<span>›</span>".join(
-        f'<a{words.unmark} href="{escape(path)}">{isolated(shortened(text, MAX_STEP))}</a>' for path, text in steps
+        f'<a{words.unmark} href="{escape(path)}">{isolate(shorten(text, MAX_STEP))}</a>' for path, text in steps
     )
     return f'<nav class="trail"{words.mark} aria-label="{words.text("trail")}">{links}</nav>'
 
 
 def _language(item: Item, collection: Collection) -> str:
-    said = item.data.get("inLanguage")
-    return said if isinstance(said, str) and _LANGUAGE.match(said) else collection.language
+    language = item.data.get("inLanguage")
+    return language if isinstance(language, str) and _LANGUAGE.match(language) else collection.language
 
 
 # The head
 
 
-def _head(item: Item, shelf: Shelf, linked: Mapping[str, Any]) -> str:
-    address = f"{shelf.base}{item_path(item.ref)}"
+def _head(item: Item, location: PageLocation, linked: Mapping[str, Any]) -> str:
+    address = f"{location.base}{item_path(item.ref)}"
     summary = item_summary(item)
     graph = {
         "og:title": item_name(item),
         "og:description": summary,
         "og:url": address,
-        "og:site_name": one_line(shelf.site),
+        "og:site_name": one_line(location.site),
         "og:type": "website",
-        "og:image": next(_shared(item.data, shelf.base), ""),
+        "og:image": next(_preview_images(item.data, location.base), ""),
     }
     tags = [f'<link rel="canonical" href="{escape(address)}">']
     tags += [f'<meta name="description" content="{escape(summary)}">'] if summary else []
     tags += [f'<meta property="{name}" content="{escape(text)}">' for name, text in graph.items() if text]
-    return "".join([*tags, *_alternates(item), _embedded(linked)])
-
-
-def _alternates(item: Item) -> Iterator[str]:
     for name, kind in FORMATS.items():
-        yield f'<link rel="alternate" type="{kind}" href="{escape(formatted(item.ref, name))}">'
+        tags.append(f'<link rel="alternate" type="{kind}" href="{escape(format_path(item.ref, name))}">')
+    encoded = script_json(linked)
+    if len(encoded) <= MAX_EMBEDDED:
+        tags.append(f'<script type="application/ld+json">{encoded}</script>')
+    return "".join(tags)
 
 
-def formatted(ref: str, name: str) -> str:
-    """The address of an item in one format, for those who cannot say what they accept."""
+def format_path(ref: str, name: str) -> str:
+    """Return the path of an item in one format, for clients that send no Accept header."""
     path = item_path(ref)
     return f"{path}{'&' if '?' in path else '?'}format={name}"
 
 
-def _embedded(linked: Mapping[str, Any]) -> str:
-    """The item as JSON-LD; nothing if it is too long for a page."""
-    encoded = embedded(linked)
-    return "" if len(encoded) > MAX_EMBEDDED else f'<script type="application/ld+json">{encoded}</script>'
-
-
-def embedded(data: Any) -> str:
-    """JSON that nothing in it can break out of within a page: what could end a script is written as its number."""
+def script_json(data: Any) -> str:
+    """Return JSON for a script element. Characters that could end the element are escaped."""
     return _json(data).translate(_SCRIPT_ENDS)
 
 
@@ -185,80 +179,88 @@ def _json(data: Any) -> str:
 # The body
 
 
-def _opening(item: Item, shelf: Shelf, around: Surroundings, actions: Sequence[Action]) -> str:
-    """What an item is, at a glance."""
-    data, src, kind = item.data, picture(item.data, shelf.base), item_kind(item.data, shelf.collection.type)
+def _header(item: Item, location: PageLocation, context: DisplayContext, actions: Sequence[Action]) -> str:
+    """Render the header: type, name, facts, description, actions and picture."""
+    data, src, kind = item.data, picture(item.data, location.base), item_kind(item.data, location.collection.type)
     image = f'<img class="picture" src="{escape(src)}" alt="">' if src else ""
     return (
-        f'<header class="opening"><div>{kind_line(kind, "kind", around.words)}'
-        f'<h1 dir="auto">{escape(item_name(item))}</h1>{facts(data, kind, around)}{_lead(data)}'
-        f"{_actions(actions, around.words)}</div>{image}</header>"
+        f'<header class="opening"><div>{kind_line(kind, "kind", context.words)}'
+        f'<h1 dir="auto">{escape(item_name(item))}</h1>{facts(data, kind, context)}{_lead(data)}'
+        f"{_actions(actions, context.words)}</div>{image}</header>"
     )
 
 
 def _lead(data: Mapping[str, Any]) -> str:
-    said = data.get("description")
-    return f'<div class="lead">{paragraphs(said)}</div>' if isinstance(said, str) and 0 < len(said) <= MAX_LEAD else ""
+    description = data.get("description")
+    return (
+        f'<div class="lead">{paragraphs(description)}</div>'
+        if isinstance(description, str) and 0 < len(description) <= MAX_LEAD
+        else ""
+    )
 
 
 def _actions(actions: Sequence[Action], words: Words) -> str:
-    """What can be done with an item. Scripts open a form; without them it is told how programs do it."""
+    """Render links to the actions. Scripts open a form; without them, the links lead to the documentation."""
     links = "".join(map(_action, actions[:MAX_ACTIONS]))
-    without = f'<noscript><p class="faint">{words.said("scripts")}</p></noscript>'
+    without = f'<noscript><p class="faint">{words.html("scripts")}</p></noscript>'
     return f'<div class="actions"><div class="row">{links}</div>{without}</div>' if links else ""
 
 
 def _action(action: Action) -> str:
-    told = f'data-operation="{escape(action.operation)}" data-params="{escape(_json(action.params))}"'
+    attributes = f'data-operation="{escape(action.operation)}" data-params="{escape(_json(action.params))}"'
     path, title = escape(operation_path(action.operation)), escape(label(action.operation))
-    return f'<a class="button primary" href="{path}" title="{escape(action.description)}" {told}>{title}</a>'
+    return f'<a class="button primary" href="{path}" title="{escape(action.description)}" {attributes}>{title}</a>'
 
 
-def asking(about: str, words: Words, collection: str = "") -> str:
-    """A place to ask about something. The chat answers, within a collection if one is named."""
+def ask_form(about: str, words: Words, collection: str = "") -> str:
+    """Render a form that opens the chat with a question, within a collection if one is named."""
     within = f'<input type="hidden" name="collection" value="{escape(collection)}">' if collection else ""
     return (
-        f'<form class="asking card" action="/" role="search"><label for="q">{words.said(about)}</label>'
+        f'<form class="asking card" action="/" role="search"><label for="q">{words.html(about)}</label>'
         f'<div class="row"><input class="grow" id="q" name="q" dir="auto" required maxlength="1000" autocomplete="off">'
-        f'{within}<button class="primary" type="submit">{words.said("ask")}</button></div></form>'
+        f'{within}<button class="primary" type="submit">{words.html("ask")}</button></div></form>'
     )
 
 
-def _near(items: Sequence[Item], shelf: Shelf, around: Surroundings) -> str:
-    cards = "".join(card(each, shelf.collection.type, around, level=3) for each in items)
-    title = around.words.said("near", _place(shelf.collection, around.words))
+def _near(items: Sequence[Item], location: PageLocation, context: DisplayContext) -> str:
+    cards = "".join(card(item, location.collection.type, context, level=3) for item in items)
+    title = context.words.html("near", _place(location.collection, context.words))
     return f'<section class="near"><h2>{title}</h2><div class="cards">{cards}</div></section>' if cards else ""
 
 
-def _body(data: Mapping[str, Any], around: Surroundings) -> str:
-    """What an item says stands before what is known of it; on a wide page beside it."""
-    sections = "".join(_section(each, data[each], around) for each in _sectioned(data))
-    details = "".join(_facts(data, around))
+def _body(data: Mapping[str, Any], context: DisplayContext) -> str:
+    """Render long content as sections and short facts beside them, below on a narrow page."""
+    sections = ""
+    for name in _section_names(data):
+        if inner := _section_body(name, data[name], context):
+            title = "" if name in _UNTITLED else f"<h2>{context.words.label(name)}</h2>"
+            sections += f"<section>{title}{inner}</section>"
+    details = "".join(_facts(data, context))
     spelled = f'<div class="sections">{sections or details}</div>' if sections or details else ""
-    aside = f'<div class="aside">{details if sections else ""}{asking("about this", around.words)}</div>'
+    aside = f'<div class="aside">{details if sections else ""}{ask_form("about this", context.words)}</div>'
     return f'<div class="parts{" two" if spelled else ""}">{spelled}{aside}</div>'
 
 
-def _shared(data: Mapping[str, Any], base: str) -> Iterator[str]:
-    """Pictures that other sites may show beside a link to an item. The page itself loads none of elsewhere."""
+def _preview_images(data: Mapping[str, Any], base: str) -> Iterator[str]:
+    """Return pictures for link previews on other sites. The page itself loads only its own."""
     return (url for url in pictures(data, base) if url.startswith("https:") or is_own(url, base))
 
 
-def _facts(data: Mapping[str, Any], around: Surroundings) -> Iterator[str]:
-    """What fits in a line or two, the most wanted first."""
-    sections = frozenset(_sectioned(data))
-    names = [name for name in data if name not in _HIDDEN | sections and not _is_said(name, data, around.base)]
-    # What the page does not load it leads to.
-    elsewhere = [] if picture(data, around.base) else list(islice(pictures(data, around.base), 1))
+def _facts(data: Mapping[str, Any], context: DisplayContext) -> Iterator[str]:
+    """Render the short members, the most important first."""
+    sections = frozenset(_section_names(data))
+    names = [name for name in data if name not in _HIDDEN | sections and not _is_said(name, data, context.base)]
+    # The page links to a picture that it does not load.
+    elsewhere = [] if picture(data, context.base) else list(islice(pictures(data, context.base), 1))
     names.sort(key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
     members = [*((name, data[name]) for name in names), *(("image", url) for url in elsewhere)]
-    found = definitions(members, around, len(members))
-    if found:
-        yield f'<section class="facts card"><h2>{around.words.said("details")}</h2>{found}</section>'
+    rows = definitions(members, context, len(members))
+    if rows:
+        yield f'<section class="facts card"><h2>{context.words.html("details")}</h2>{rows}</section>'
 
 
 def _is_said(name: str, data: Mapping[str, Any], base: str) -> bool:
-    """Whether the page says this elsewhere: the name, the description, and where the page itself is."""
+    """Return whether the page shows this member elsewhere: the name, the description, or its own URL."""
     value = data[name]
     match name:
         case "description":
@@ -270,14 +272,14 @@ def _is_said(name: str, data: Mapping[str, Any], base: str) -> bool:
             return isinstance(value, str) and value == title_of(data)
 
 
-def _sectioned(data: Mapping[str, Any]) -> list[str]:
-    """Members that are too long for a line, the ones that people know first."""
+def _section_names(data: Mapping[str, Any]) -> list[str]:
+    """Return the members that are too long for a line, well-known ones first."""
     title = title_of(data)
     long = [name for name, value in data.items() if name not in _HIDDEN and name != "description" and _is_long(value)]
-    known = [name for name in _SECTIONS if data.get(name) and data[name] != title]
-    said = data.get("description")
-    first = ["description"] if isinstance(said, str) and len(said) > MAX_LEAD else []
-    return list(dict.fromkeys([*first, *known, *long]))[:MAX_MEMBERS]
+    preferred = [name for name in _SECTIONS if data.get(name) and data[name] != title]
+    description = data.get("description")
+    first = ["description"] if isinstance(description, str) and len(description) > MAX_LEAD else []
+    return list(dict.fromkeys([*first, *preferred, *long]))[:MAX_MEMBERS]
 
 
 def _is_long(value: Any) -> bool:
@@ -286,34 +288,28 @@ def _is_long(value: Any) -> bool:
             return len(value) > LONG
         case list():
             elements = cast("list[Any]", value)[:MAX_ELEMENTS]
-            return any(isinstance(each, str) and len(each) > LONG_ELEMENT for each in elements)
+            return any(isinstance(element, str) and len(element) > LONG_ELEMENT for element in elements)
         case _:
             return False
 
 
-def _section(name: str, value: Any, around: Surroundings) -> str:
-    title = "" if name in _UNTITLED else f"<h2>{around.words.label(name)}</h2>"
-    inner = _spelled(name, value, around)
-    return f"<section>{title}{inner}</section>" if inner else ""
-
-
-def _spelled(name: str, value: Any, around: Surroundings) -> str:
+def _section_body(name: str, value: Any, context: DisplayContext) -> str:
     match value:
         case str():
             return paragraphs(value)
         case list():
             elements = cast("list[Any]", value)
-            parts = [part for each in elements[:MAX_ELEMENTS] if (part := shown(name, each, around))]
-            rest = [more(len(elements) - MAX_ELEMENTS, around.words)] if len(elements) > MAX_ELEMENTS else []
-            return listed([*parts, *rest], "ol" if name in _STEPS else "ul") if parts else ""
+            parts = [part for element in elements[:MAX_ELEMENTS] if (part := render_value(name, element, context))]
+            rest = [more(len(elements) - MAX_ELEMENTS, context.words)] if len(elements) > MAX_ELEMENTS else []
+            return render_list([*parts, *rest], "ol" if name in _STEPS else "ul") if parts else ""
         case Mapping() if set(cast("Mapping[str, Any]", value)) <= {"@type", "text"}:
             return paragraphs(str(cast("Mapping[str, Any]", value).get("text") or ""))
         case _:
-            return shown(name, value, around)
+            return render_value(name, value, context)
 
 
 def _forms(item: Item, words: Words) -> str:
     links = (
-        f'<a href="{escape(formatted(item.ref, name))}" type="{kind}">{kind}</a>' for name, kind in FORMATS.items()
+        f'<a href="{escape(format_path(item.ref, name))}" type="{kind}">{kind}</a>' for name, kind in FORMATS.items()
     )
-    return f'<p class="forms faint">{words.said("forms", *links)}</p>'
+    return f'<p class="forms faint">{words.html("forms", *links)}</p>'

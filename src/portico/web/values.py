@@ -1,4 +1,4 @@
-"""Any value of an item as HTML. Everything is escaped, isolated from the text around it, and bounded."""
+"""Renders any value of an item as HTML: escaped, isolated from the surrounding text, and bounded."""
 
 import html
 import re
@@ -10,32 +10,31 @@ from itertools import islice
 from math import isfinite
 from typing import Any, TypeAlias, cast
 
-from portico.ask.languages.phrasebook import Phrases, capital
-from portico.ask.opening_hours import hours
-from portico.ask.prose import shortened
-from portico.ask.understanding.fields import spoken
+from portico.ask.languages.phrasebook import Phrases, capitalize
+from portico.ask.opening_hours import render_hours
+from portico.ask.prose import shorten
+from portico.ask.understanding.fields import words_of
 from portico.catalog import instant, seconds
-from portico.items import IN_WORDS, MAX_ID, title_of, unseen
+from portico.items import IN_WORDS, MAX_ID, invisible_pattern, title_of
 from portico.web.addresses import absolute, is_own, item_path
-from portico.web.signs import word
-from portico.web.words import Words, label
+from portico.web.words import Words, label, word
 
-MAX_DEPTH = 6  # objects and lists within each other
+MAX_DEPTH = 6  # of nested objects and lists
 MAX_MEMBERS = 100  # of an object
 MAX_ELEMENTS = 50  # of a list
 MAX_TEXT = 20_000  # characters
 MAX_NAME = 300
 MAX_URL = 2_000
-MAX_INLINE = 40  # characters of texts that are listed on one line
-MAX_LINK = 60  # characters of an address that are shown
-FOREIGN = "nofollow noopener ugc"  # what data links to is not ours to recommend
+MAX_INLINE = 40  # characters of texts in a list on one line
+MAX_LINK = 60  # characters of a URL that are shown
+FOREIGN = "nofollow noopener ugc"  # the site does not endorse links in its data
 
 _SCHEMA = re.compile(r"https?://schema\.org/(\w+)/?\Z")
 _BLOCK = re.compile(
     r"</?(?:p|div|br|li|ul|ol|h[1-6]|tr|table|section|article|blockquote|pre|hr)\b[^<>]*>", re.IGNORECASE
 )
 _TAG = re.compile(r"<(?:/?[A-Za-z][^<>]*|!--[^<>]*--)>")
-_UNSEEN = unseen(but=rf"\s{IN_WORDS}")
+_UNSEEN = invisible_pattern(except_for=rf"\s{IN_WORDS}")
 _SLUG = re.compile(r"[\w-]{1,128}/[a-z][a-z0-9-]{0,80}\Z")
 _EMPTY_LINES = re.compile(r"\n\s*\n\s*")
 
@@ -43,63 +42,63 @@ Members: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a value is shown in: the site's address, the language, the currency, and how deep it lies."""
+class DisplayContext:
+    """The context of a value: the base URL, the language, the currency and the depth."""
 
     base: str
     words: Words
     currency: str = ""  # of the prices of this object
-    common: str = ""  # the currency that holds for the offers and prices within it, too
+    common: str = ""  # the currency that nested offers and prices inherit
     depth: int = 0
 
     @property
     def phrases(self) -> Phrases:
         return self.words.phrases
 
-    def within(self, data: Members) -> "Surroundings":
-        """The surroundings of an object's members. Another thing within it has a currency of its own, or none."""
+    def within(self, data: Members) -> "DisplayContext":
+        """Return the context for the members of an object. A nested thing does not inherit its currency."""
         common = _own_currency(data) or (self.common if _is_of_a_price(data) else "")
-        return replace(self, currency=common or _offered_currency(data), common=common, depth=self.depth + 1)
+        return replace(self, currency=common or _currency_of_offers(data), common=common, depth=self.depth + 1)
 
 
 def _own_currency(data: Members) -> str:
-    said = (data.get("priceCurrency"), data.get("currency"))
-    return next((each for each in said if isinstance(each, str)), "")
+    currencies = (data.get("priceCurrency"), data.get("currency"))
+    return next((currency for currency in currencies if isinstance(currency, str)), "")
 
 
-def _offered_currency(data: Members) -> str:
-    """The currency of all offers of an object; empty if they have none, or several."""
+def _currency_of_offers(data: Members) -> str:
+    """Return the currency that all offers of an object share; empty if there is none."""
     offers = data.get("offers")
-    listed = cast("list[Any]", offers)[:MAX_ELEMENTS] if isinstance(offers, list) else [offers]
-    found = {_own_currency(cast("Members", each)) for each in listed if isinstance(each, Mapping)}
-    return found.pop() if len(found) == 1 else ""
+    offer_list = cast("list[Any]", offers)[:MAX_ELEMENTS] if isinstance(offers, list) else [offers]
+    currencies = {_own_currency(cast("Members", offer)) for offer in offer_list if isinstance(offer, Mapping)}
+    return currencies.pop() if len(currencies) == 1 else ""
 
 
 def _is_of_a_price(data: Members) -> bool:
-    """Whether an object says what something costs, and is no thing of its own."""
+    """Return whether an object is a price, not a thing of its own."""
     kind = data.get("@type")
     return not isinstance(kind, str) or kind.endswith(("Offer", "Specification", "MonetaryAmount"))
 
 
 def readable(text: str) -> str:
-    """A text without the tags that pages leave in their data. It is not yet escaped."""
+    """Remove HTML tags from a text. The result is not escaped."""
     if "<" in text and _TAG.search(text):
         text = html.unescape(_TAG.sub("", _BLOCK.sub("\n\n", text)))
     return _EMPTY_LINES.sub("\n\n", text.strip())
 
 
 def one_line(text: str) -> str:
-    """A text for titles and attributes, where nothing isolates it: without line breaks and what no eye sees."""
+    """Return a text for titles and attributes: without line breaks and invisible characters."""
     return " ".join(_UNSEEN.sub("", readable(text)).split())
 
 
-def isolated(text: str) -> str:
+def isolate(text: str) -> str:
     return f"<bdi>{escape(text)}</bdi>"
 
 
 def link(url: str, text: str, base: str) -> str:
     rel = "" if is_own(url, base) else f' rel="{FOREIGN}"'
-    return f'<a href="{escape(url)}"{rel}>{isolated(text)}</a>'
+    return f'<a href="{escape(url)}"{rel}>{isolate(text)}</a>'
 
 
 def more(count: int, words: Words) -> str:
@@ -109,107 +108,111 @@ def more(count: int, words: Words) -> str:
 # Values
 
 
-def shown(name: str, value: Any, around: Surroundings) -> str:
-    """A value as HTML; empty if there is nothing to see."""
+def render_value(name: str, value: Any, context: DisplayContext) -> str:
+    """Render a value as HTML; empty if it has no content."""
     match value:
         case None:
             return ""
         case bool():
-            return around.words.marked(escape(capital(around.phrases.yes if value else around.phrases.no)))
+            return context.words.mark_html(escape(capitalize(context.phrases.yes if value else context.phrases.no)))
         case int() | float():
-            return _number(name, value, around)
+            return _number(name, value, context)
         case str():
-            return _text(name, value, around)
+            return _text(name, value, context)
         case list() | tuple():
-            return _list(name, cast("Sequence[Any]", value), around)
+            return _list(name, cast("Sequence[Any]", value), context)
         case Mapping():
-            return _object(name, cast("Members", value), around)
+            return _object(name, cast("Members", value), context)
         case _:
             return ""
 
 
-def _number(name: str, value: float, around: Surroundings) -> str:
+def _number(name: str, value: float, context: DisplayContext) -> str:
     if not isfinite(value) or abs(value) >= 1e15:
         return str(value)
     if _is_price(name):
-        return _money(value, around)
-    # A year, a postcode or a serial number is no amount: its digits stand together.
-    return str(value) if isinstance(value, int) else escape(around.phrases.number(value))
+        return _money(value, context)
+    # Integers have no separators: they may be years, postcodes or serial numbers.
+    return str(value) if isinstance(value, int) else escape(context.phrases.number(value))
 
 
-def _money(value: float, around: Surroundings) -> str:
-    """Without a currency a plain number: nobody's money is guessed."""
+def _money(value: float, context: DisplayContext) -> str:
+    """Format an amount; without a known currency, as a plain number."""
     if not value:
-        return around.words.marked(escape(word("free", around.phrases)))
-    return escape(around.phrases.money(value, around.currency))
+        return context.words.mark_html(escape(word("free", context.phrases)))
+    return escape(context.phrases.money(value, context.currency))
 
 
 def _is_price(name: str) -> bool:
-    words = spoken(name).split()
+    words = words_of(name).split()
     return bool({"price", "cost", "fee"} & set(words)) and "range" not in words
 
 
-def _text(name: str, text: str, around: Surroundings) -> str:
+def _text(name: str, text: str, context: DisplayContext) -> str:
     if not text.strip():
         return ""
     if term := _SCHEMA.match(text.strip()):
-        return around.words.label(term[1])
-    if written := _measured(name, text.strip(), around):
-        return written
-    if text.strip().startswith(("http://", "https://")) and (url := _followed(text, around.base)):
-        return link(url, shortened(url, MAX_LINK), around.base)
-    return paragraphs(text) if "\n" in text.strip() else isolated(shortened(readable(text), MAX_TEXT))
+        return context.words.label(term[1])
+    if phrase := _format_measure(name, text.strip(), context):
+        return phrase
+    if text.strip().startswith(("http://", "https://")) and (url := _link_url(text, context.base)):
+        return link(url, shorten(url, MAX_LINK), context.base)
+    return paragraphs(text) if "\n" in text.strip() else isolate(shorten(readable(text), MAX_TEXT))
 
 
-def _measured(name: str, text: str, around: Surroundings) -> str:
-    """Times, lengths of time and prices as people write them; empty for any other text."""
+def _format_measure(name: str, text: str, context: DisplayContext) -> str:
+    """Format times, durations, opening hours and prices; empty for any other text."""
     if len(text) > 40:
         return ""
     if text.startswith("P") and (length := seconds(text)) is not None:
-        return around.words.marked(escape(around.phrases.duration(length)))
+        return context.words.mark_html(escape(context.phrases.duration(length)))
     if instant(text) is not None:
-        return moment(text, around.words)
+        return moment(text, context.words)
     if name == "openingHours":
-        return around.words.marked(escape(hours(text, around.phrases.language))) if hours(text, "en") != text else ""
+        return (
+            context.words.mark_html(escape(render_hours(text, context.phrases.language)))
+            if render_hours(text, "en") != text
+            else ""
+        )
     if _is_price(name) and re.fullmatch(r"\d{1,12}(\.\d{1,4})?", text):
-        return _money(float(text), around)
+        return _money(float(text), context)
     return ""
 
 
 def moment(text: str, words: Words) -> str:
-    """A day, or a day and a time of it, that `instant` can read."""
+    """Render a date or a date and time that `instant` can parse."""
     read = datetime.fromisoformat(text)
     clock = f", {read:%H:%M}" if len(text) > len("2026-01-01") else ""
     return f'<time{words.mark} datetime="{escape(text)}">{escape(words.phrases.day(read.date()))}{clock}</time>'
 
 
 def paragraphs(text: str) -> str:
-    """A long text, with its line breaks."""
-    parts = shortened(readable(text), MAX_TEXT).split("\n\n")
+    """Render a long text as paragraphs."""
+    parts = shorten(readable(text), MAX_TEXT).split("\n\n")
     return "".join(f'<p class="text" dir="auto">{escape(part)}</p>' for part in parts if part.strip())
 
 
 # Lists
 
 
-def _list(name: str, values: Sequence[Any], around: Surroundings) -> str:
-    inner = replace(around, depth=around.depth + 1)
+def _list(name: str, values: Sequence[Any], context: DisplayContext) -> str:
+    inner = replace(context, depth=context.depth + 1)
     if inner.depth > MAX_DEPTH:
         return "…"
     if _is_vector(values):
-        return f'<span class="faint">{around.words.count("numbers", len(values))}</span>'
-    parts = [part for value in values[:MAX_ELEMENTS] if (part := shown(name, value, inner))]
-    rest = [more(len(values) - MAX_ELEMENTS, around.words)] if len(values) > MAX_ELEMENTS else []
+        return f'<span class="faint">{context.words.count("numbers", len(values))}</span>'
+    parts = [part for value in values[:MAX_ELEMENTS] if (part := render_value(name, value, inner))]
+    rest = [more(len(values) - MAX_ELEMENTS, context.words)] if len(values) > MAX_ELEMENTS else []
     if not parts:
         return ""
     if len(parts) == 1 and not rest:
         return parts[0]
     if all(_is_short(value) for value in values[:MAX_ELEMENTS]):
-        return ", ".join(parts) + "".join(f" {each}" for each in rest)
-    return listed([*parts, *rest])
+        return ", ".join(parts) + "".join(f" {item}" for item in rest)
+    return render_list([*parts, *rest])
 
 
-def listed(parts: Sequence[str], tag: str = "ul") -> str:
+def render_list(parts: Sequence[str], tag: str = "ul") -> str:
     return f"<{tag}>{''.join(f'<li>{part}</li>' for part in parts)}</{tag}>"
 
 
@@ -232,31 +235,33 @@ def _is_short(value: Any) -> bool:
 # Objects
 
 
-def _object(name: str, data: Members, around: Surroundings) -> str:
-    inner = around.within(data)
+def _object(name: str, data: Members, context: DisplayContext) -> str:
+    inner = context.within(data)
     kind = data.get("@type") or _IMPLIED.get(name)
     brief = _BRIEF.get(kind) if isinstance(kind, str) else None
-    if brief and (said := brief(data, inner)):
-        return said
+    if brief and (line := brief(data, inner)):
+        return line
     if _is_reference(data):
-        return _reference(data, around)
+        return _reference(data, context)
     return "…" if inner.depth > MAX_DEPTH else definitions(data.items(), inner, len(data))
 
 
-def definitions(members: Iterator[tuple[str, Any]] | Any, around: Surroundings, count: int) -> str:
-    """Names and values in two columns."""
+def definitions(members: Iterator[tuple[str, Any]] | Any, context: DisplayContext, count: int) -> str:
+    """Render names and values in two columns."""
     few = islice(members, MAX_MEMBERS)
-    pairs = [(name, shown(name, value, around)) for name, value in few if name not in {"@type", "priceCurrency"}]
-    rows = [f"<dt>{around.words.label(name)}</dt><dd>{value}</dd>" for name, value in pairs if value]
+    pairs = [
+        (name, render_value(name, value, context)) for name, value in few if name not in {"@type", "priceCurrency"}
+    ]
+    rows = [f"<dt>{context.words.label(name)}</dt><dd>{value}</dd>" for name, value in pairs if value]
     if count > MAX_MEMBERS:
-        rows.append(f"<dt></dt><dd>{more(count - MAX_MEMBERS, around.words)}</dd>")
+        rows.append(f"<dt></dt><dd>{more(count - MAX_MEMBERS, context.words)}</dd>")
     return f"<dl>{''.join(rows)}</dl>" if rows else ""
 
 
 def _is_reference(data: Members) -> bool:
-    """Whether an object only names something: by its id, its name or its address."""
-    told = {name for name, value in data.items() if value not in (None, "", [])}
-    return bool(told & {"@id", "name", "@value", "url"}) and told <= {
+    """Return whether an object is only a reference: an ID, a name or a URL."""
+    names = {name for name, value in data.items() if value not in (None, "", [])}
+    return bool(names & {"@id", "name", "@value", "url"}) and names <= {
         "@id",
         "@type",
         "name",
@@ -266,90 +271,88 @@ def _is_reference(data: Members) -> bool:
     }
 
 
-def _reference(data: Members, around: Surroundings) -> str:
-    id, said = data.get("@id"), data.get("@value")
-    if said is not None:
-        return shown("", said, around)
-    url = _followed(data.get("url"), around.base) or (_place_of(id, around.base) if isinstance(id, str) else None)
-    name = title_of(data) or (_name_in(id) if isinstance(id, str) else "") or url or ""
-    text = shortened(one_line(name[:MAX_TEXT]), MAX_NAME)
-    return link(url, text, around.base) if url else isolated(text)
-
-
-def _name_in(id: str) -> str:
-    """What an id such as places/old-harbour calls its item; other ids are shown as they are."""
-    return label(id.rpartition("/")[2]) if _SLUG.match(id) else id
+def _reference(data: Members, context: DisplayContext) -> str:
+    id, scalar = data.get("@id"), data.get("@value")
+    if scalar is not None:
+        return render_value("", scalar, context)
+    url = _link_url(data.get("url"), context.base) or (_place_of(id, context.base) if isinstance(id, str) else None)
+    name = title_of(data)
+    if not name and isinstance(id, str):  # derive a name from an ID such as places/old-harbour
+        name = label(id.rpartition("/")[2]) if _SLUG.match(id) else id
+    name = name or url or ""
+    text = shorten(one_line(name[:MAX_TEXT]), MAX_NAME)
+    return link(url, text, context.base) if url else isolate(text)
 
 
 def _place_of(id: str, base: str) -> str | None:
-    """Where something of this id is described: at its own address if it has one, else on this site."""
+    """Return the URL of something with this ID: the ID if it is a URL, else a page of this site."""
     if id.startswith(("http://", "https://")):
-        return _followed(id, base)
+        return _link_url(id, base)
     return None if not id or len(id) > MAX_ID or id.startswith("_:") else f"{base}{item_path(id)}"
 
 
-def _followed(url: Any, base: str) -> str | None:
-    """An address that a link may have; None for one that no reader would take."""
+def _link_url(url: Any, base: str) -> str | None:
+    """Return the URL for a link, or None if it is too long or unsafe."""
     return absolute(url, base) if isinstance(url, str) and len(url) <= MAX_URL else None
 
 
-# Objects that people write on one line
+# Objects with a short form
 
 
-def _rating(data: Members, around: Surroundings) -> str:
-    value = shown("", data.get("ratingValue"), around)
+def _rating_text(data: Members, context: DisplayContext) -> str:
+    value = render_value("", data.get("ratingValue"), context)
     if not value:
         return ""
-    best = shown("", data.get("bestRating"), around) or "5"
+    best = render_value("", data.get("bestRating"), context) or "5"
     count = data.get("reviewCount") or data.get("ratingCount")
-    told = f' <span class="faint">({escape(around.phrases.number(count))})</span>' if isinstance(count, int) else ""
-    return f"★ {value} / {best}{told}"
+    reviews = f' <span class="faint">({escape(context.phrases.number(count))})</span>' if isinstance(count, int) else ""
+    return f"★ {value} / {best}{reviews}"
 
 
-def _offer(data: Members, around: Surroundings) -> str:
-    told = {name for name, value in data.items() if value is not None}
-    if not told <= {"@type", "priceCurrency", "url", *_OFFERED}:
+def _offer(data: Members, context: DisplayContext) -> str:
+    names = {name for name, value in data.items() if value is not None}
+    if not names <= {"@type", "priceCurrency", "url", *_OFFERED}:
         return ""
-    return " · ".join(part for name in _OFFERED if (part := shown(name, data.get(name), around)))
+    return " · ".join(part for name in _OFFERED if (part := render_value(name, data.get(name), context)))
 
 
 _OFFERED = ("price", "availability", "itemCondition", "seller")
 
 
-def _address(data: Members, around: Surroundings) -> str:
+def _address(data: Members, context: DisplayContext) -> str:
     names = ("streetAddress", "postOfficeBoxNumber", "addressLocality", "addressRegion", "postalCode", "addressCountry")
-    return ", ".join(part for name in names if (part := shown(name, data.get(name), around)))
+    return ", ".join(part for name in names if (part := render_value(name, data.get(name), context)))
 
 
-def _coordinates(data: Members, around: Surroundings) -> str:
-    parts = [shown(name, data.get(name), around) for name in ("latitude", "longitude")]
+def _coordinates(data: Members, context: DisplayContext) -> str:
+    parts = [render_value(name, data.get(name), context) for name in ("latitude", "longitude")]
     return ", ".join(parts) if all(parts) else ""
 
 
-def _quantity(data: Members, around: Surroundings) -> str:
+def _quantity(data: Members, context: DisplayContext) -> str:
     unit = data.get("unitText") or data.get("unitCode")
-    value = shown("value", data.get("value"), around)
-    return f"{value} {isolated(unit)}" if value and isinstance(unit, str) else value
+    value = render_value("value", data.get("value"), context)
+    return f"{value} {isolate(unit)}" if value and isinstance(unit, str) else value
 
 
-def _sum_of_money(data: Members, around: Surroundings) -> str:
-    told = {name for name, value in data.items() if value is not None}
-    return shown("price", data.get("value"), around) if told <= {"@type", "value", "currency"} else ""
+def _sum_of_money(data: Members, context: DisplayContext) -> str:
+    names = {name for name, value in data.items() if value is not None}
+    return render_value("price", data.get("value"), context) if names <= {"@type", "value", "currency"} else ""
 
 
-def _step(data: Members, around: Surroundings) -> str:
+def _step(data: Members, context: DisplayContext) -> str:
     text = data.get("text") or title_of(data)
-    return shown("text", text, around) if isinstance(text, str) else ""
+    return render_value("text", text, context) if isinstance(text, str) else ""
 
 
-def _hours(data: Members, around: Surroundings) -> str:
-    days, opens, closes = (shown(name, data.get(name), around) for name in ("dayOfWeek", "opens", "closes"))
+def _hours(data: Members, context: DisplayContext) -> str:
+    days, opens, closes = (render_value(name, data.get(name), context) for name in ("dayOfWeek", "opens", "closes"))
     return f"{days} {opens}–{closes}".strip() if opens and closes else ""
 
 
-_BRIEF: dict[str, Callable[[Members, Surroundings], str]] = {
-    "AggregateRating": _rating,
-    "Rating": _rating,
+_BRIEF: dict[str, Callable[[Members, DisplayContext], str]] = {
+    "AggregateRating": _rating_text,
+    "Rating": _rating_text,
     "Offer": _offer,
     "PostalAddress": _address,
     "GeoCoordinates": _coordinates,
@@ -358,7 +361,7 @@ _BRIEF: dict[str, Callable[[Members, Surroundings], str]] = {
     "HowToStep": _step,
     "OpeningHoursSpecification": _hours,
 }
-# What a member holds that says no type.
+# The types of members that have none.
 _IMPLIED = {
     "aggregateRating": "AggregateRating",
     "offers": "Offer",

@@ -1,21 +1,21 @@
-"""The words of pages of items and collections, language by language. Tables, no rules; `words.py` chooses.
+"""The interface texts of pages of items and collections, in every language. Data only; `words.py` looks it up.
 
-{} stands for a value. A language that is added here has every word: a test compares them.
+{} stands for a value. A test checks that every language has every text.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
-# What pages say for themselves. What leads to something is followed by for whom that is.
-SAID: Final[Mapping[str, Mapping[str, str]]] = {
+# Interface texts. The title of a link has the name of the link and " for".
+TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
     "en": {
         "skip": "Skip to the content", "site": "Site", "trail": "Breadcrumb", "pages": "Pages", "chat": "Chat",
         "browse": "Browse", "near": "More in {}", "about this": "Ask about this", "about these": "Ask about these",
         "ask": "Ask", "details": "Details", "more": "… and {} more", "numbers": "{} numbers",
-        "forms": "This item as {} or {}", "one item": "1 item", "items": "{} items", "nothing": "Nothing yet.",
+        "forms": "This item as {} or {}", "one item": "1 item", "items": "{} items", "nothing": "No items yet.",
         "previous": "Previous", "next": "Next",
-        "scripts": "To do this here, turn on scripts. Without them, this leads to how programs do it.",
-        "interface": "Interface", "interface for": "for people who program", "openapi for": "for programs",
+        "scripts": "This needs JavaScript. Without it, the link leads to the documentation.",
+        "interface": "API", "interface for": "for developers", "openapi for": "for programs",
         "inspector": "Inspector", "inspector for": "one question in every protocol", "llms for": "for language models",
         "nwp for": "for agents that speak NWP", "sitemap": "Sitemap", "sitemap for": "for crawlers",
     },

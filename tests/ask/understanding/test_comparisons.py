@@ -7,8 +7,7 @@ import pytest_asyncio
 from tests.ask.conftest import Asked, Data, opened_small
 from tests.models.endpoint import ModelEndpoint, Reply
 
-from portico.ask.languages import CONTRASTS
-from portico.ask.languages.localization import LANGUAGES
+from portico.ask.languages.loader import LANGUAGES, load_language
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -155,7 +154,7 @@ async def test_every_language_says_who_is_ahead(shop: Asked, language: str) -> N
     assert "Copper Kettle" in sides
     assert "Old Rope" in sides
     assert "{" not in answer.text
-    assert all(part.strip() in ahead for part in CONTRASTS[language].price[0].split("{}"))
+    assert all(part.strip() in ahead for part in load_language(language).comparison_phrases.price[0].split("{}"))
 
 
 @pytest.fixture

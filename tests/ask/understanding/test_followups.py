@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portico.ask.understanding.followups import MAX_BASE, MAX_CARRIED, Standalone, stand_alone
+from portico.ask.understanding.followups import MAX_BASE, MAX_CARRIED, StandaloneQuestion, resolve_followup
 
 DINNER = "vegetarian dinner under 30 minutes"
 WROTE = "who wrote The Herring Year"
@@ -148,86 +148,88 @@ SAID_INSIDE = [
 def test_a_question_that_leans_on_the_conversation_says_what_it_means(
     previous: list[str], text: str, meant: str
 ) -> None:
-    answer = stand_alone(text, previous)
+    answer = resolve_followup(text, previous)
 
-    assert (answer.text, answer.depends, answer.refers) == (meant, True, False)
+    assert (answer.text, answer.is_followup, answer.has_reference) == (meant, True, False)
 
 
 @pytest.mark.parametrize(("previous", "text", "meant"), POINTED)
 def test_a_question_about_what_was_shown_refers_to_it(previous: list[str], text: str, meant: str) -> None:
-    assert stand_alone(text, previous) == Standalone(meant, tuple(previous), depends=True, refers=True)
+    assert resolve_followup(text, previous) == StandaloneQuestion(
+        meant, tuple(previous), is_followup=True, has_reference=True
+    )
 
 
 @pytest.mark.parametrize(("language", "previous", "text", "meant"), OTHER_LANGUAGES)
 def test_other_languages_have_follow_ups_too(language: str, previous: str, text: str, meant: str) -> None:
-    answer = stand_alone(text, [previous], language)
+    answer = resolve_followup(text, [previous], language)
 
-    assert (answer.text, answer.carried, answer.depends) == (meant, (previous,), True)
+    assert (answer.text, answer.carried_questions, answer.is_followup) == (meant, (previous,), True)
 
 
 @pytest.mark.parametrize(("previous", "text"), ALONE)
 def test_a_topic_of_its_own_is_left_as_it_is(previous: str, text: str) -> None:
-    assert stand_alone(text, [previous]) == Standalone(text)
+    assert resolve_followup(text, [previous]) == StandaloneQuestion(text)
 
 
 @pytest.mark.parametrize(("language", "text"), SAID_INSIDE)
 def test_a_pronoun_that_the_question_explains_itself_needs_no_other(language: str, text: str) -> None:
-    assert stand_alone(text, ["breakfast muffins", "high fiber snacks"], language) == Standalone(text)
+    assert resolve_followup(text, ["breakfast muffins", "high fiber snacks"], language) == StandaloneQuestion(text)
 
 
 @pytest.mark.parametrize(("previous", "text", "meant"), ADDED + NAMED + LEFT_OUT + POINTED)
 def test_what_was_made_to_stand_alone_needs_the_conversation_no_more(
     previous: list[str], text: str, meant: str
 ) -> None:
-    assert stand_alone(meant, previous) == Standalone(meant)
+    assert resolve_followup(meant, previous) == StandaloneQuestion(meant)
 
 
 def test_all_questions_that_still_hold_are_carried_oldest_first() -> None:
-    answer = stand_alone("which of those is cheapest", ["boat tours", DINNER, "and without nuts"])
+    answer = resolve_followup("which of those is cheapest", ["boat tours", DINNER, "and without nuts"])
 
-    assert answer.carried == (DINNER, "and without nuts")
+    assert answer.carried_questions == (DINNER, "and without nuts")
 
 
 def test_a_constraint_that_was_replaced_is_carried_no_more() -> None:
     previous = ["concerts in December", "what about January", "with piano"]
 
-    assert stand_alone("and in February?", previous) == Standalone(
-        "concerts in February with piano", ("concerts in December", "with piano"), depends=True
+    assert resolve_followup("and in February?", previous) == StandaloneQuestion(
+        "concerts in February with piano", ("concerts in December", "with piano"), is_followup=True
     )
 
 
 def test_a_new_topic_ends_what_was_carried() -> None:
     previous = [DINNER, "and without nuts", "hotels in Rome"]
 
-    assert stand_alone("with a pool", previous) == Standalone(
-        "hotels in Rome with a pool", ("hotels in Rome",), depends=True
+    assert resolve_followup("with a pool", previous) == StandaloneQuestion(
+        "hotels in Rome with a pool", ("hotels in Rome",), is_followup=True
     )
 
 
 def test_of_many_constraints_the_topic_and_the_latest_are_carried() -> None:
     constraints = [f"without {each}" for each in ("nuts", "onions", "salt", "milk", "wheat", "soy")]
 
-    answer = stand_alone("and cheaper", ["soup", *constraints])
+    answer = resolve_followup("and cheaper", ["soup", *constraints])
 
-    assert answer.carried == ("soup", *constraints[1 - MAX_CARRIED :])
+    assert answer.carried_questions == ("soup", *constraints[1 - MAX_CARRIED :])
     assert answer.text == "cheaper soup " + " ".join(constraints)
 
 
 def test_of_a_long_question_only_the_names_are_carried() -> None:
     story = "I am planning a summer journey to Norway with my family, two dogs and a tent. " * 4
 
-    assert stand_alone("what are the requirements?", [story]) == Standalone(
-        "Norway: what are the requirements?", (story,), depends=True
+    assert resolve_followup("what are the requirements?", [story]) == StandaloneQuestion(
+        "Norway: what are the requirements?", (story,), is_followup=True
     )
 
 
 @pytest.mark.parametrize("previous", [[], [""], ["  ", "\n"]])
 def test_the_first_question_stands_alone(previous: list[str]) -> None:
-    assert stand_alone("and without nuts", previous) == Standalone("and without nuts")
+    assert resolve_followup("and without nuts", previous) == StandaloneQuestion("and without nuts")
 
 
 def test_nothing_is_made_of_an_empty_question() -> None:
-    assert stand_alone(" ", [DINNER]) == Standalone(" ")
+    assert resolve_followup(" ", [DINNER]) == StandaloneQuestion(" ")
 
 
 PIECES = """and what about it those which of the first one ones in Rome under 30 minutes instead vegan no, not cheaper ?
@@ -239,19 +241,19 @@ LANGUAGES = st.sampled_from(["en", "de", "es", "fr", "xx", ""])
 
 @given(QUESTIONS, st.lists(QUESTIONS, max_size=8), LANGUAGES)
 def test_any_conversation_is_read_and_adds_only_so_much(text: str, previous: list[str], language: str) -> None:
-    answer = stand_alone(text, previous, language)
+    answer = resolve_followup(text, previous, language)
 
     assert len(answer.text) <= len(text) + MAX_BASE + 20
-    assert len(answer.carried) <= MAX_CARRIED
-    assert set(answer.carried) <= set(previous)
-    assert answer.depends or answer == Standalone(text)
+    assert len(answer.carried_questions) <= MAX_CARRIED
+    assert set(answer.carried_questions) <= set(previous)
+    assert answer.is_followup or answer == StandaloneQuestion(text)
 
 
 @given(st.text(min_size=1, max_size=4).map(lambda part: (part * 10_000)[:10_000]), QUESTIONS)
 def test_a_very_long_question_stands_alone(long: str, previous: str) -> None:
-    assert stand_alone(long, [previous] * 50) == Standalone(long)
+    assert resolve_followup(long, [previous] * 50) == StandaloneQuestion(long)
 
 
 @given(st.text(min_size=1, max_size=4).map(lambda part: (part * 10_000)[:10_000]), QUESTIONS)
 def test_of_very_long_previous_questions_little_is_added(long: str, text: str) -> None:
-    assert len(stand_alone(text, [long] * 50).text) <= len(text) + MAX_BASE + 20
+    assert len(resolve_followup(text, [long] * 50).text) <= len(text) + MAX_BASE + 20

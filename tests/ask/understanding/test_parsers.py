@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 
 from portico.ask.understanding.parsers import (
     MAX_FINDINGS,
-    By,
+    DateRange,
+    Exclusion,
     Finding,
     Flag,
-    In,
-    Near,
+    MakerMention,
+    NearPlace,
+    PlaceMention,
     Quantity,
-    Sort,
-    When,
-    Without,
-    read,
-    read_value,
+    SortOrder,
+    parse_question,
+    parse_value,
 )
 
 TODAY = date(2026, 11, 18)
@@ -104,7 +104,7 @@ def span(text: str, words: str) -> tuple[int, int]:
 def test_a_comparison_is_read_with_its_kind_and_unit(
     text: str, words: str, kind: str, op: str, value: float, upper: float | None, unit: str, noun: str
 ) -> None:
-    assert read(text, TODAY) == (Quantity(kind, op, value, upper, unit, noun, *span(text, words)),)
+    assert parse_question(text, TODAY) == (Quantity(kind, op, value, upper, unit, noun, *span(text, words)),)
 
 
 @pytest.mark.parametrize(
@@ -140,11 +140,11 @@ def test_a_comparison_is_read_with_its_kind_and_unit(
 def test_comparisons_are_read_in_four_languages(
     language: str, text: str, kind: str, op: str, value: float, upper: float | None, unit: str, noun: str
 ) -> None:
-    assert read(text, TODAY, language) == (Quantity(kind, op, value, upper, unit, noun, 0, len(text)),)
+    assert parse_question(text, TODAY, language) == (Quantity(kind, op, value, upper, unit, noun, 0, len(text)),)
 
 
 def test_a_language_without_words_here_is_read_as_english() -> None:
-    assert read("under 20", TODAY, "xx") == read("under 20", TODAY, "en")
+    assert parse_question("under 20", TODAY, "xx") == parse_question("under 20", TODAY, "en")
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_language_without_words_here_is_read_as_english() -> None:
     ],
 )
 def test_a_number_that_compares_nothing_is_left_to_search(text: str) -> None:
-    assert read(text, TODAY) == ()
+    assert parse_question(text, TODAY) == ()
 
 
 def day(text: str) -> datetime | None:
@@ -233,24 +233,26 @@ def day(text: str) -> datetime | None:
     ],
 )
 def test_a_time_is_read_as_an_interval(language: str, text: str, words: str, start: str, end: str) -> None:
-    assert read(text, TODAY, language) == (When(day(start), day(end), words, *span(text, words)),)
+    assert parse_question(text, TODAY, language) == (DateRange(day(start), day(end), words, *span(text, words)),)
 
 
 def test_on_a_sunday_this_weekend_is_the_running_one() -> None:
     sunday = date(2026, 11, 22)
-    assert read("this weekend", sunday) == (When(day("2026-11-21"), day("2026-11-23"), "this weekend", 0, 12),)
+    assert parse_question("this weekend", sunday) == (
+        DateRange(day("2026-11-21"), day("2026-11-23"), "this weekend", 0, 12),
+    )
 
 
 @pytest.mark.parametrize(
     "text", ["30 February", "Sunday roast", "when is Pancake Tuesday", "next day delivery", "2026-13-45", "1984"]
 )
 def test_what_only_looks_like_a_time_is_left_to_search(text: str) -> None:
-    assert read(text, TODAY) == ()
+    assert parse_question(text, TODAY) == ()
 
 
 def test_a_time_beyond_the_calendar_is_no_time() -> None:
-    assert read("tomorrow", date.max) == ()
-    assert read("the last 999 years", date(500, 1, 1)) == ()
+    assert parse_question("tomorrow", date.max) == ()
+    assert parse_question("the last 999 years", date(500, 1, 1)) == ()
 
 
 @pytest.mark.parametrize(
@@ -289,14 +291,14 @@ def test_a_time_beyond_the_calendar_is_no_time() -> None:
     ],
 )
 def test_a_superlative_is_an_order(language: str, text: str, words: str, role: str, descending: bool) -> None:
-    assert read(text, TODAY, language) == (Sort(role, descending, *span(text, words)),)
+    assert parse_question(text, TODAY, language) == (SortOrder(role, descending, *span(text, words)),)
 
 
 @pytest.mark.parametrize(
     "text", ["best pasta", "the most beautiful beach", "at the latest", "most of the soups", "what is next?"]
 )
 def test_praise_and_talk_are_no_order(text: str) -> None:
-    assert read(text, TODAY) == ()
+    assert parse_question(text, TODAY) == ()
 
 
 @pytest.mark.parametrize(
@@ -332,8 +334,8 @@ def test_praise_and_talk_are_no_order(text: str) -> None:
     ],
 )
 def test_an_exclusion_is_read_for_each_thing(language: str, text: str, parts: dict[str, str]) -> None:
-    expected = tuple(Without(words, *span(text, part)) for part, words in parts.items())
-    assert read(text, TODAY, language) == expected
+    expected = tuple(Exclusion(words, *span(text, part)) for part, words in parts.items())
+    assert parse_question(text, TODAY, language) == expected
 
 
 @pytest.mark.parametrize(
@@ -349,7 +351,7 @@ def test_an_exclusion_is_read_for_each_thing(language: str, text: str, parts: di
 def test_free_of_something_is_an_exclusion_that_items_may_say_themselves(
     language: str, text: str, part: str, words: str
 ) -> None:
-    assert read(text, TODAY, language) == (Without(words, *span(text, part), free=True),)
+    assert parse_question(text, TODAY, language) == (Exclusion(words, *span(text, part), free=True),)
 
 
 @pytest.mark.parametrize(
@@ -373,7 +375,7 @@ def test_free_of_something_is_an_exclusion_that_items_may_say_themselves(
     ],
 )
 def test_talk_and_questions_of_facts_exclude_nothing(language: str, text: str) -> None:
-    assert read(text, TODAY, language) == ()
+    assert parse_question(text, TODAY, language) == ()
 
 
 @pytest.mark.parametrize(
@@ -395,7 +397,7 @@ def test_talk_and_questions_of_facts_exclude_nothing(language: str, text: str) -
     ],
 )
 def test_nearness_is_read_with_its_place(language: str, text: str, part: str, words: str, metres: float | None) -> None:
-    assert read(text, TODAY, language) == (Near(words, *span(text, part), metres),)
+    assert parse_question(text, TODAY, language) == (NearPlace(words, *span(text, part), metres),)
 
 
 @pytest.mark.parametrize(
@@ -412,12 +414,12 @@ def test_nearness_is_read_with_its_place(language: str, text: str, part: str, wo
     ],
 )
 def test_the_words_behind_a_preposition_may_be_a_place(language: str, text: str, part: str, words: str) -> None:
-    assert read(text, TODAY, language) == (In(words, *span(text, part)),)
+    assert parse_question(text, TODAY, language) == (PlaceMention(words, *span(text, part)),)
 
 
 @pytest.mark.parametrize("text", ["walk-in closets", "in general", "from scratch", "at 8pm", "in it", "at"])
 def test_a_preposition_without_a_place_is_left_alone(text: str) -> None:
-    assert read(text, TODAY) == ()
+    assert parse_question(text, TODAY) == ()
 
 
 @pytest.mark.parametrize(
@@ -441,12 +443,12 @@ def test_a_preposition_without_a_place_is_left_alone(text: str) -> None:
     ],
 )
 def test_a_flag_is_read_as_a_claim(language: str, text: str, part: str, name: str, value: bool) -> None:
-    assert read(text, TODAY, language) == (Flag(name, value, *span(text, part)),)
+    assert parse_question(text, TODAY, language) == (Flag(name, value, *span(text, part)),)
 
 
 @pytest.mark.parametrize("text", ["free range eggs", "free-range eggs", "feel free to ask", "hotels with free wifi"])
 def test_free_with_another_meaning_is_no_flag(text: str) -> None:
-    assert read(text, TODAY) == ()
+    assert parse_question(text, TODAY) == ()
 
 
 @pytest.mark.parametrize(
@@ -461,21 +463,21 @@ def test_free_with_another_meaning_is_no_flag(text: str) -> None:
     ],
 )
 def test_a_maker_is_read_by_name(language: str, text: str, part: str, words: str) -> None:
-    assert read(text, TODAY, language) == (By(words, *span(text, part)),)
+    assert parse_question(text, TODAY, language) == (MakerMention(words, *span(text, part)),)
 
 
 def test_a_question_with_many_wishes_is_read_in_order() -> None:
     text = "Quick dinner by Hester Quill under 30 minutes, gluten-free, without nuts for 4 people, cheapest first, \
 near the harbour this weekend"
-    assert read(text, TODAY) == (
-        By("Hester Quill", *span(text, "by Hester Quill")),
+    assert parse_question(text, TODAY) == (
+        MakerMention("Hester Quill", *span(text, "by Hester Quill")),
         Quantity("duration", "lt", 1800.0, None, "s", "", *span(text, "under 30 minutes")),
-        Without("gluten", *span(text, "gluten-free"), free=True),
-        Without("nuts", *span(text, "without nuts")),
+        Exclusion("gluten", *span(text, "gluten-free"), free=True),
+        Exclusion("nuts", *span(text, "without nuts")),
         Quantity("count", "gte", 4.0, None, "", "people", *span(text, "for 4 people")),
-        Sort("price", False, *span(text, "cheapest first")),
-        Near("harbour", *span(text, "near the harbour")),
-        When(day("2026-11-21"), day("2026-11-23"), "this weekend", *span(text, "this weekend")),
+        SortOrder("price", False, *span(text, "cheapest first")),
+        NearPlace("harbour", *span(text, "near the harbour")),
+        DateRange(day("2026-11-21"), day("2026-11-23"), "this weekend", *span(text, "this weekend")),
     )
 
 
@@ -503,7 +505,7 @@ near the harbour this weekend"
 def test_a_value_is_read_as_a_comparison(
     text: str, kind: str, op: str, value: float, upper: float | None, unit: str
 ) -> None:
-    assert read_value(text, TODAY) == (Quantity(kind, op, value, upper, unit, "", 0, len(text)),)
+    assert parse_value(text, TODAY) == (Quantity(kind, op, value, upper, unit, "", 0, len(text)),)
 
 
 @pytest.mark.parametrize(
@@ -516,23 +518,23 @@ def test_a_value_is_read_as_a_comparison(
     ],
 )
 def test_a_value_is_read_as_a_time(text: str, start: str, end: str) -> None:
-    assert read_value(text, TODAY) == (When(day(start), day(end), text, 0, len(text)),)
+    assert parse_value(text, TODAY) == (DateRange(day(start), day(end), text, 0, len(text)),)
 
 
 def test_a_value_that_only_has_a_number_in_it_is_not_read_as_that_number() -> None:
-    assert read_value("Route 66", TODAY) == ()
+    assert parse_value("Route 66", TODAY) == ()
 
 
 @pytest.mark.parametrize(
     "text", ["9" * 10_000, " " * 10_000, "1," * 5_000, "not " * 2_500, "a-" * 5_000, "a'" * 5_000, "." * 10_000]
 )
 def test_hostile_text_says_nothing(text: str) -> None:
-    assert read(text, TODAY) == ()
+    assert parse_question(text, TODAY) == ()
 
 
 @pytest.mark.parametrize("text", ["under 20 " * 1_000, "without nuts, " * 1_000, "without nuts and " * 1_000])
 def test_no_question_has_more_findings_than_the_bound(text: str) -> None:
-    assert len(read(text, TODAY)) == MAX_FINDINGS
+    assert len(parse_question(text, TODAY)) == MAX_FINDINGS
 
 
 FRAGMENTS = """
@@ -551,7 +553,7 @@ glued = st.lists(st.sampled_from(FRAGMENTS.split()), max_size=8).map("".join)
     text=st.one_of(phrases, glued, st.text(max_size=60)),
     today=st.dates(),
     language=st.sampled_from(("en", "de", "es", "fr", "", "pt-BR")),
-    reader=st.sampled_from((read, read_value)),
+    reader=st.sampled_from((parse_question, parse_value)),
 )
 def test_any_text_is_read_into_findings_in_order_that_lie_in_it(
     text: str, today: date, language: str, reader: Callable[[str, date, str], tuple[Finding, ...]]
@@ -561,11 +563,11 @@ def test_any_text_is_read_into_findings_in_order_that_lie_in_it(
         assert place <= finding.start < finding.end <= len(text)
         place = finding.end
         match finding:
-            case When(start_at=datetime() as start, end_at=datetime() as end):
+            case DateRange(start_at=datetime() as start, end_at=datetime() as end):
                 assert start < end
             case Quantity(value=value, upper=float() as upper):
                 assert value <= upper
-            case Without(words=words) | In(words=words) | By(words=words):
+            case Exclusion(words=words) | PlaceMention(words=words) | MakerMention(words=words):
                 assert words in text
             case _:
                 pass

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.ask.conftest import Asked, Data, Opened, demo_items
 
-from portico.ask.events import Constraint, Finished
+from portico.ask.events import Constraint, EndEvent
 from portico.errors import InvalidParams, SiteError, UnknownField
 from portico.query import Condition
 from portico.requests import Ask
@@ -724,5 +724,5 @@ async def test_a_number_beyond_all_numbers_is_refused(small: Opened, filters: Da
 async def test_a_named_restaurant_is_found_though_it_is_also_a_place(demo: Asked) -> None:
     answer = await demo("a table at Kelp")
 
-    assert isinstance(answer.last, Finished)
+    assert isinstance(answer.last, EndEvent)
     assert "restaurants/kelp" in answer.ids

@@ -19,7 +19,7 @@ from tests.protocols.conftest import Inn
 
 from portico import __version__
 from portico.config import Oauth
-from portico.protocols.http import Late
+from portico.protocols.http import LazyApp
 from portico.server.assembly import Parts
 from portico.server.http import application
 
@@ -119,12 +119,12 @@ async def test_what_nobody_has_asked_for_is_made_a_while_after_the_start(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first answers of a server do not compete with it, and one that stops at once need not wait for it."""
-    begun: list[Late] = []
+    begun: list[LazyApp] = []
 
-    def begin(late: Late) -> None:
-        begun.append(late)
+    def start(app: LazyApp) -> None:
+        begun.append(app)
 
-    monkeypatch.setattr(Late, "begin", begin)
+    monkeypatch.setattr(LazyApp, "start", start)
 
     async with beginning(parts):
         await asyncio.sleep(0.02)

@@ -9,7 +9,7 @@ from tests.ports import free_port
 from tests.protocols.a2a.conftest import data, request, sent, state, text
 from tests.protocols.conftest import Endless, Inn, listening, scripted, soon
 
-from portico.ask.events import Event, Finished, Understood
+from portico.ask.events import EndEvent, Event, InterpretationEvent
 from portico.requests import Ask, Caller
 from portico.server.http import Serving, application, server_settings
 
@@ -37,7 +37,7 @@ async def left_in_the_middle(port: int, method: str) -> str:
 
 
 async def test_an_answer_nobody_hears_is_given_up_and_leaves_nothing(house: Inn) -> None:
-    endless = Endless((Understood("a", ("rooms",)),))
+    endless = Endless((InterpretationEvent("a", ("rooms",)),))
     async with house(ask={"patience": 0.2}) as parts, listening(scripted(parts, endless)) as port:
         await left_in_the_middle(port, "SendStreamingMessage")  # the first also makes the face
         await soon(endless.stopped)
@@ -50,9 +50,9 @@ async def test_an_answer_nobody_hears_is_kept_for_who_comes_back(house: Inn) -> 
     going = asyncio.Event()
 
     async def script(ask: Ask, caller: Caller) -> AsyncIterator[Event]:
-        yield Understood(ask.text, ("rooms",))
+        yield InterpretationEvent(ask.text, ("rooms",))
         await going.wait()
-        yield Finished(0)
+        yield EndEvent(0)
 
     async with house() as parts, listening(scripted(parts, script)) as port:
         id = await left_in_the_middle(port, "SendStreamingMessage")
@@ -71,9 +71,9 @@ async def test_a_client_that_comes_back_hears_the_rest(house: Inn) -> None:
     going = asyncio.Event()
 
     async def script(ask: Ask, caller: Caller) -> AsyncIterator[Event]:
-        yield Understood(ask.text, ("rooms",))
+        yield InterpretationEvent(ask.text, ("rooms",))
         await going.wait()
-        yield Finished(0)
+        yield EndEvent(0)
 
     async with house() as parts, listening(scripted(parts, script)) as port:
         id = await left_in_the_middle(port, "SendStreamingMessage")
@@ -92,7 +92,7 @@ async def test_a_client_that_comes_back_hears_the_rest(house: Inn) -> None:
 
 
 async def test_a_server_that_stops_leaves_nothing(house: Inn) -> None:
-    endless = Endless((Understood("a", ("rooms",)),))
+    endless = Endless((InterpretationEvent("a", ("rooms",)),))
     async with house() as parts:
         before = asyncio.all_tasks()
         stopped = scripted(parts, endless)

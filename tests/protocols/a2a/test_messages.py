@@ -10,13 +10,15 @@ from tests.conformance.requirements import requirement
 from tests.protocols.a2a.conftest import answer, data, sent, state, text, visiting, words
 from tests.protocols.conftest import Endless, Inn, scripted, soon, telling
 
-from portico.ask.events import Clarify, Finished, Found, Question, Said, Understood
+from portico.ask.events import ClarificationEvent, EndEvent, InterpretationEvent, ItemEvent, Question, TextEvent
 from portico.errors import BadRequest, SiteError, Unavailable
 from portico.items import Item
 from portico.server.assembly import Parts
-from portico.telemetry import Broke
+from portico.telemetry import UnexpectedError
 
-GARDEN = Found(Item("garden", "rooms", {"@type": "HotelRoom", "name": "Garden room", "description": "Quiet."}), 90.0)
+GARDEN = ItemEvent(
+    Item("garden", "rooms", {"@type": "HotelRoom", "name": "Garden room", "description": "Quiet."}), 90.0
+)
 
 
 async def test_the_items_are_those_of_ask_and_stand_in_the_same_order(house: Inn) -> None:
@@ -125,7 +127,7 @@ async def test_an_operation_that_fails_is_a_failed_task(house: Inn) -> None:
 async def test_nothing_found_is_a_completed_task_that_says_so(house: Inn) -> None:
     async with house() as parts:
         nothing = scripted(
-            parts, telling(Understood("a yacht", ("rooms",)), Finished(0, ("Nothing is called a yacht",)))
+            parts, telling(InterpretationEvent("a yacht", ("rooms",)), EndEvent(0, ("Nothing is called a yacht",)))
         )
         async with visiting(nothing) as talk:
             task = await talk.send(text("a yacht"))
@@ -142,13 +144,13 @@ async def test_nothing_found_is_a_completed_task_that_says_so(house: Inn) -> Non
 )
 async def test_what_breaks_on_the_way_is_not_told(parts: Parts, broken: Exception, code: str) -> None:
     seen: list[Any] = []
-    script = telling(Understood("a", ("rooms",)), GARDEN, broken)
-    async with visiting(replace(scripted(parts, script), observe=seen.append)) as talk:
+    script = telling(InterpretationEvent("a", ("rooms",)), GARDEN, broken)
+    async with visiting(replace(scripted(parts, script), record=seen.append)) as talk:
         task = await talk.send(text("a"))
 
     assert (state(task), words(task)) == ("failed", "The site cannot answer this at the moment. Try again later.")
     assert task["status"]["message"]["parts"][1]["data"]["error"]["code"] == code
-    assert seen == ([] if isinstance(broken, SiteError) else [Broke("/a2a", type(broken).__name__)])
+    assert seen == ([] if isinstance(broken, SiteError) else [UnexpectedError("/a2a", type(broken).__name__)])
 
 
 @pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])
@@ -194,7 +196,9 @@ async def test_an_answer_that_does_not_begin_is_waited_for_no_longer_than_the_si
 
 
 async def test_a_stream_tells_items_and_text_as_they_come_and_the_whole_in_the_end(parts: Parts) -> None:
-    script = telling(Understood("a", ("rooms",)), GARDEN, Said("It is "), Said("quiet.", ("garden",)), Finished(1))
+    script = telling(
+        InterpretationEvent("a", ("rooms",)), GARDEN, TextEvent("It is "), TextEvent("quiet.", ("garden",)), EndEvent(1)
+    )
     async with visiting(scripted(parts, script)) as talk:
         first, item, piece, more, whole, last = await talk.stream(text("a"))
 
@@ -226,7 +230,7 @@ async def test_a_client_gets_the_kinds_of_parts_it_takes(parts: Parts, modes: li
     assert refused["code"] == -32005
 
 
-BEDS = Clarify("Tell me more:", (Question("beds", "How many beds?", "single_select", ("1", "2")),))
+BEDS = ClarificationEvent("Tell me more:", (Question("beds", "How many beds?", "single_select", ("1", "2")),))
 
 
 async def test_a_question_back_waits_for_its_answer(house: Inn) -> None:
@@ -251,12 +255,12 @@ async def test_a_question_back_can_be_answered_in_words_and_keeps_the_manner_of_
 
     async def script(ask: Any, caller: Any) -> Any:
         heard.append((ask.text, sorted(ask.modes), ask.rounds))
-        yield Understood(ask.text, ("rooms",))
+        yield InterpretationEvent(ask.text, ("rooms",))
         if not ask.rounds:
             yield BEDS
         else:
             yield GARDEN
-            yield Finished(1)
+            yield EndEvent(1)
 
     async with visiting(scripted(parts, script)) as talk:
         asked = await talk.send(data(query={"text": "a room"}, prefer={"mode": "summarize"}))
@@ -272,9 +276,9 @@ async def test_questions_of_one_context_are_one_conversation(parts: Parts) -> No
 
     async def script(ask: Any, caller: Any) -> Any:
         heard.append(ask.previous)
-        yield Understood(ask.text, ("rooms",))
+        yield InterpretationEvent(ask.text, ("rooms",))
         yield GARDEN
-        yield Finished(1)
+        yield EndEvent(1)
 
     async with visiting(scripted(parts, script)) as talk:
         first = await talk.send(text("a quiet room"), context="mine")

@@ -13,10 +13,10 @@ from a2a.types import a2a_pb2 as pb
 from tests.protocols.a2a.conftest import Talk, answer, data, request, sent, state, text, visiting, words
 from tests.protocols.conftest import Endless, Inn, frames_of, key_of, listening, scripted
 
-from portico.ask.events import Event, Finished, Understood
-from portico.protocols.a2a.task_records import Cupboard, Errand, Errands
+from portico.ask.events import EndEvent, Event, InterpretationEvent
+from portico.conversations.notes import NOTES_PER_MINUTE
+from portico.protocols.a2a.task_records import NoteCache, TaskRecord, TaskRecords
 from portico.requests import Ask, Caller
-from portico.site import NOTES_PER_MINUTE
 
 SLOW = data(operation="paint_house", params={"coats": 1, "pause": 60})
 QUICK = data(operation="paint_house", params={"coats": 2, "pause": 0.05})
@@ -85,7 +85,7 @@ async def test_what_takes_long_is_cancelled_with_its_task(house: Inn) -> None:
 
 
 async def test_a_question_that_is_being_answered_can_be_cancelled(house: Inn) -> None:
-    endless = Endless((Understood("a", ("rooms",)),))
+    endless = Endless((InterpretationEvent("a", ("rooms",)),))
     async with house() as parts, visiting(scripted(parts, endless)) as talk:
         task = await talk.send(text("a"), configuration=AT_ONCE)
         cancelled = await talk.rpc("CancelTask", id=task["id"])
@@ -104,7 +104,7 @@ async def test_a_question_back_can_be_cancelled(house: Inn) -> None:
 
 
 async def test_an_answer_that_never_comes_is_given_up(house: Inn) -> None:
-    endless = Endless((Understood("a", ("rooms",)),))
+    endless = Endless((InterpretationEvent("a", ("rooms",)),))
     async with house(ask={"patience": 0.2}) as parts, visiting(scripted(parts, endless)) as talk:
         *_, last = await talk.stream(text("a"))
 
@@ -116,7 +116,7 @@ async def test_an_answer_that_never_comes_is_given_up(house: Inn) -> None:
 
 
 async def test_only_so_many_questions_of_a_caller_are_answered_at_once(house: Inn) -> None:
-    endless = Endless((Understood("a", ("rooms",)),))
+    endless = Endless((InterpretationEvent("a", ("rooms",)),))
     async with house(limits={"tasks_per_caller": 1}) as parts, visiting(scripted(parts, endless)) as talk:
         first = await talk.send(text("a"), configuration=AT_ONCE)
         refused = await talk.post("SendMessage", **sent(text("b")))
@@ -149,7 +149,7 @@ async def test_nobody_sees_the_task_of_another(house: Inn) -> None:
 
 
 async def test_nobody_sees_what_is_being_answered_for_another(house: Inn) -> None:
-    endless = Endless((Understood("a", ("rooms",)),))
+    endless = Endless((InterpretationEvent("a", ("rooms",)),))
     async with house() as parts, visiting(scripted(parts, endless), await key_of(parts)) as talk:
         task = await talk.send(text("a"), configuration=AT_ONCE)
         del talk.http.headers["x-api-key"]
@@ -187,7 +187,7 @@ async def test_a_task_that_is_over_cannot_be_followed(house: Inn) -> None:
 async def test_whoever_keeps_a_lot_finds_it_all_the_same(house: Inn) -> None:
     async with house() as parts, visiting(parts) as talk:
         kept = 0
-        while await parts.site.put_away("other", b"note", parts.site.identity.nobody("127.0.0.1")):
+        while await parts.site.notes.set("other", b"note", parts.site.access.anonymous_caller("127.0.0.1")):
             kept += 1  # more than so many, where a busy machine takes a while for them
         assert kept >= NOTES_PER_MINUTE
         task = await talk.send(text("a quiet room"))
@@ -222,7 +222,7 @@ async def test_what_has_ended_since_is_listed_as_it_is(house: Inn) -> None:
         painting = data(operation="paint_house", params={"coats": 1, "pause": 0.2})
         task = await begun(talk, await talk.send(painting, context="ours", configuration=AT_ONCE))
         token = task["status"]["message"]["parts"][1]["data"]["promise"]["token"]
-        done = await parts.site.tasks.wait(token, parts.site.identity.nobody("127.0.0.1"), 10)
+        done = await parts.site.tasks.wait(token, parts.site.access.anonymous_caller("127.0.0.1"), 10)
         working = await talk.rpc("ListTasks", contextId="ours", status="TASK_STATE_WORKING")
         completed = await talk.rpc("ListTasks", contextId="ours", status="TASK_STATE_COMPLETED")
 
@@ -232,7 +232,7 @@ async def test_what_has_ended_since_is_listed_as_it_is(house: Inn) -> None:
 
 
 async def test_what_is_being_answered_is_listed(house: Inn) -> None:
-    endless = Endless((Understood("a", ("rooms",)),))
+    endless = Endless((InterpretationEvent("a", ("rooms",)),))
     async with house() as parts, visiting(scripted(parts, endless)) as talk:
         task = await talk.send(text("a"), context="ours", configuration=AT_ONCE)
         listed = await talk.rpc("ListTasks", contextId="ours")
@@ -271,9 +271,9 @@ async def test_a_run_of_another_process_is_seen_and_followed(house: Inn) -> None
     going = asyncio.Event()
 
     async def script(ask: Ask, caller: Caller) -> AsyncIterator[Event]:
-        yield Understood(ask.text, ("rooms",))
+        yield InterpretationEvent(ask.text, ("rooms",))
         await going.wait()
-        yield Finished(0)
+        yield EndEvent(0)
 
     async with house() as parts, visiting(scripted(parts, script)) as here, listening(parts) as there:
         task = await here.send(text("a"), configuration=AT_ONCE)
@@ -302,23 +302,26 @@ async def test_what_takes_long_is_cancelled_from_anywhere(house: Inn) -> None:
 
 
 async def test_a_run_that_its_process_stopped_has_failed(house: Inn) -> None:
-    endless = Endless((Understood("a", ("rooms",)),))
+    endless = Endless((InterpretationEvent("a", ("rooms",)),))
     async with house() as parts, visiting(parts) as there:
         async with visiting(scripted(parts, endless)) as here:
             task = await here.send(text("a"), configuration=AT_ONCE)
         seen = await there.rpc("GetTask", id=task["id"])
 
-    assert (state(seen), words(seen)) == ("failed", "The server stopped while this was answered. Ask again.")
+    assert (state(seen), words(seen)) == (
+        "failed",
+        "The server was shut down before the answer was complete. Ask again.",
+    )
 
 
 async def test_a_run_whose_process_died_is_given_up_in_the_end(house: Inn) -> None:
     async with house() as parts, visiting(parts) as talk:
-        nobody = parts.site.identity.nobody("127.0.0.1")
+        nobody = parts.site.access.anonymous_caller("127.0.0.1")
         for id, until in (("old", time.time() - 1), ("new", time.time() + 60)):
-            left = Errand(
+            left = TaskRecord(
                 pb.Task(id=id, context_id="c", status=pb.TaskStatus(state=pb.TASK_STATE_WORKING)), until=until
             )
-            await Errands(Cupboard(parts.site)).put(left, nobody)
+            await TaskRecords(NoteCache(parts.site)).put(left, nobody)
         old, new = await talk.rpc("GetTask", id="old"), await talk.rpc("GetTask", id="new")
 
     assert (state(old), state(new)) == ("failed", "working")

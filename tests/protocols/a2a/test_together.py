@@ -3,17 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
-from typing import Any
 
 import httpx
+import pytest
 from tests.protocols.a2a.conftest import Talk, data, hearing, request, sent, state, text, visiting
 from tests.protocols.conftest import Inn, frames_of, key_of, listening, scripted, soon
 
-from portico.ask.events import Clarify, Event, Question, Understood
+from portico.ask.events import ClarificationEvent, Event, InterpretationEvent, Question
 from portico.protocols.a2a.task_runner import MAX_LISTENERS
 from portico.requests import Ask, Caller
-from portico.site import Site
 
 DETAILS = {"rooms": {"details": ["beds", "price"]}}
 SLOW = data(operation="paint_house", params={"coats": 1, "pause": 60})
@@ -43,8 +41,8 @@ async def test_whoever_replies_second_is_told_so_before_the_first_is_let_in(hous
         if ask.rounds:
             begun.set()
             await asyncio.Event().wait()
-        yield Understood(ask.text, ("rooms",))
-        yield Clarify("Tell me more:", (Question("beds", "How many beds?", "single_select", ("1", "2")),))
+        yield InterpretationEvent(ask.text, ("rooms",))
+        yield ClarificationEvent("Tell me more:", (Question("beds", "How many beds?", "single_select", ("1", "2")),))
 
     async with house() as parts, visiting(scripted(parts, script)) as talk:
         asked = await talk.send(text("room"))
@@ -54,7 +52,7 @@ async def test_whoever_replies_second_is_told_so_before_the_first_is_let_in(hous
         cancelled = await talk.rpc("CancelTask", id=asked["id"])
         answered = await first
 
-    assert (second["code"], second["message"]) == (-32004, "The task is being answered already")
+    assert (second["code"], second["message"]) == (-32004, "Another request is continuing this task")
     assert (state(answered), state(cancelled)) == ("canceled", "canceled")
 
 
@@ -104,29 +102,21 @@ async def test_a_caller_follows_only_so_many_tasks_at_once(house: Inn) -> None:
     assert (refused.status_code, refused.json()["error"]["code"], unbothered.status_code) == (429, -32029, 200)
 
 
-@dataclass
-class Reading:
-    """A site that knows which notes were read."""
+async def test_of_many_tasks_only_those_of_the_page_are_read(house: Inn, monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[str] = []
 
-    site: Site
-    read: list[str]
+    async def get_note(name: str, caller: Caller) -> bytes | None:
+        names.append(name)
+        return await get(name, caller)
 
-    async def taken_out(self, name: str, caller: Caller) -> bytes | None:
-        self.read.append(name)
-        return await self.site.taken_out(name, caller)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.site, name)
-
-
-async def test_of_many_tasks_only_those_of_the_page_are_read(house: Inn) -> None:
     async with house() as parts:
-        reading: Any = Reading(parts.site, [])
-        async with visiting(replace(parts, site=reading), await key_of(parts)) as talk:
+        get = parts.site.notes.get
+        monkeypatch.setattr(parts.site.notes, "get", get_note)
+        async with visiting(parts, await key_of(parts)) as talk:
             for _ in range(5):
                 await talk.send(text("a quiet room"), context="ours")
-            reading.read.clear()
+            names.clear()
             page = await talk.rpc("ListTasks", pageSize=2)
 
     assert (len(page["tasks"]), page["totalSize"]) == (2, 5)
-    assert len([name for name in reading.read if name.startswith("a2a/task/")]) == 2
+    assert len([name for name in names if name.startswith("a2a/task/")]) == 2

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from portico.config import parse_config
-from portico.protocols.aql.shapes import Answered, Asking, Offered
+from portico.protocols import parse_config
+from portico.protocols.aql.shapes import AqlOperation, AqlRequestContext, AqlResult
 from portico.requests import Caller
 from portico.server.assembly import Parts, opened_site
 from portico.store.records import Put
@@ -52,8 +52,8 @@ PEOPLE: Mapping[str, Mapping[str, Any]] = {
 LEDGERS: Mapping[str, Mapping[str, Any]] = {"debts": {"name": "Debts", "about": "dunes"}}
 PAMPHLETS: Mapping[str, Mapping[str, Any]] = {f"p{n:03}": {"name": f"No. {n}", "editor": "cid"} for n in range(205)}
 
-READER = Asking(Caller(id="reader", scopes=frozenset({"read:books", "read:people"})))
-STAFF = Asking(Caller(id="staff", scopes=frozenset({"read:*"})))
+READER = AqlRequestContext(Caller(id="reader", scopes=frozenset({"read:books", "read:people"})))
+STAFF = AqlRequestContext(Caller(id="staff", scopes=frozenset({"read:*"})))
 
 
 @asynccontextmanager
@@ -72,9 +72,9 @@ async def library(folder: Path, **said: Any) -> AsyncIterator[Parts]:
         yield parts
 
 
-async def run(offered: Offered, asking: Asking = READER, **params: Any) -> Answered:
+async def run(offered: AqlOperation, asking: AqlRequestContext = READER, **params: Any) -> AqlResult:
     return await offered.run(params, asking)
 
 
-async def data(offered: Offered, asking: Asking = READER, **params: Any) -> Any:
+async def data(offered: AqlOperation, asking: AqlRequestContext = READER, **params: Any) -> Any:
     return (await run(offered, asking, **params)).data

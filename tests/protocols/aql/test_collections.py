@@ -19,8 +19,8 @@ from portico.errors import (
     UnknownItem,
 )
 from portico.operations import collection_operations
-from portico.protocols.aql.collections import offered
-from portico.protocols.aql.shapes import Asking, Offered, Warned
+from portico.protocols.aql.collections import collection_operations_for
+from portico.protocols.aql.shapes import AqlOperation, AqlRequestContext, OperationWarning
 from portico.server.assembly import Parts
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -37,22 +37,25 @@ async def parts(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Parts
 
 
 @pytest.fixture
-def books(parts: Parts) -> dict[str, Offered]:
-    return {each.name: each for each in offered(parts.site, parts.config, parts.site.catalog.collection("books"))}
+def books(parts: Parts) -> dict[str, AqlOperation]:
+    return {
+        each.name: each
+        for each in collection_operations_for(parts.site, parts.config, parts.site.catalog.collection("books"))
+    }
 
 
 def ids(told: dict[str, Any]) -> list[str]:
     return [item["id"] for item in told["items"]]
 
 
-async def refusal(offer: Offered, asking: Asking = READER, **params: Any) -> SiteError:
+async def refusal(offer: AqlOperation, asking: AqlRequestContext = READER, **params: Any) -> SiteError:
     with pytest.raises(SiteError) as refused:
         await run(offer, asking, **params)
     return refused.value
 
 
 async def test_a_collection_offers_what_the_catalog_calls_by_the_same_names(
-    parts: Parts, books: dict[str, Offered]
+    parts: Parts, books: dict[str, AqlOperation]
 ) -> None:
     known = parts.site.catalog.operations
     read = [f"{verb}_{noun}" for verb, noun in (("list", "books"), ("search", "books"), ("get", "book"))]
@@ -63,7 +66,7 @@ async def test_a_collection_offers_what_the_catalog_calls_by_the_same_names(
 
 
 @requirement("aql:page:first-after", "aql:page:last-before", "aql:page:info", "aql:page:sort")
-async def test_a_walk_on_and_a_walk_back_show_the_same_items_in_the_same_order(books: dict[str, Offered]) -> None:
+async def test_a_walk_on_and_a_walk_back_show_the_same_items_in_the_same_order(books: dict[str, AqlOperation]) -> None:
     walk = books["list_books"]
     on = [await data(walk, sort=SORT, first=2)]
     while on[-1]["pageInfo"]["hasNextPage"]:
@@ -79,7 +82,7 @@ async def test_a_walk_on_and_a_walk_back_show_the_same_items_in_the_same_order(b
 
 
 @requirement("aql:page:info")
-async def test_every_cursor_of_a_page_leads_both_ways(books: dict[str, Offered]) -> None:
+async def test_every_cursor_of_a_page_leads_both_ways(books: dict[str, AqlOperation]) -> None:
     walk = books["list_books"]
     start = await data(walk, sort=SORT, first=2)
     middle = await data(walk, sort=SORT, first=2, after=start["pageInfo"]["endCursor"])
@@ -101,7 +104,7 @@ async def test_every_cursor_of_a_page_leads_both_ways(books: dict[str, Offered])
 
 
 @requirement("aql:page:cursor-opaque")
-async def test_fields_may_change_on_the_way_but_a_cursor_stays_with_its_query(books: dict[str, Offered]) -> None:
+async def test_fields_may_change_on_the_way_but_a_cursor_stays_with_its_query(books: dict[str, AqlOperation]) -> None:
     walk = books["list_books"]
     cursor = (await data(walk, first=2))["pageInfo"]["endCursor"]
 
@@ -124,7 +127,7 @@ async def test_fields_may_change_on_the_way_but_a_cursor_stays_with_its_query(bo
     ],
     ids="+".join,
 )
-async def test_what_no_page_can_be_is_refused(books: dict[str, Offered], given: dict[str, Any]) -> None:
+async def test_what_no_page_can_be_is_refused(books: dict[str, AqlOperation], given: dict[str, Any]) -> None:
     refused = await refusal(books["list_books"], **given)
 
     assert isinstance(refused, InvalidParams)
@@ -137,7 +140,7 @@ async def test_what_no_page_can_be_is_refused(books: dict[str, Offered], given: 
 
 
 @requirement("aql:page:clamped", "aql:page:truncated-warning")
-async def test_a_page_is_no_longer_than_the_site_allows_and_says_so(books: dict[str, Offered]) -> None:
+async def test_a_page_is_no_longer_than_the_site_allows_and_says_so(books: dict[str, AqlOperation]) -> None:
     answered = await run(books["list_books"], last=50, include_total=True, fields=[])
     cursors = {name: answered.data["pageInfo"].pop(name) for name in ("startCursor", "endCursor")}
 
@@ -147,9 +150,9 @@ async def test_a_page_is_no_longer_than_the_site_allows_and_says_so(books: dict[
         "pageInfo": {"hasNextPage": False, "hasPreviousPage": True, "totalCount": 5, "pageSize": 3},
     }
     assert answered.warnings == (
-        Warned(
+        OperationWarning(
             code="VALIDATION_TRUNCATED_WARNING",
-            message="'last' was cut from 50 to 3",
+            message="'last' was reduced from 50 to 3",
             details={"field": "last", "original_count": 50, "truncated_count": 3, "limit": 3},
         ),
     )
@@ -163,7 +166,9 @@ async def test_a_page_is_no_longer_than_the_site_allows_and_says_so(books: dict[
     "aql:fields:missing",
     "aql:fields:schema-names",
 )
-async def test_presets_and_paths_pick_fields_and_together_give_both(parts: Parts, books: dict[str, Offered]) -> None:
+async def test_presets_and_paths_pick_fields_and_together_give_both(
+    parts: Parts, books: dict[str, AqlOperation]
+) -> None:
     get = books["get_book"]
     version = (await parts.store.items.get_many("books", ["dunes"]))["dunes"].version
     tags = {"_version": version, "_etag": f'W/"{version}"'}
@@ -196,7 +201,7 @@ async def test_presets_and_paths_pick_fields_and_together_give_both(parts: Parts
 
 
 @requirement("aql:fields:defaults", "aql:page:filter")
-async def test_lists_are_standard_and_searches_minimal(books: dict[str, Offered]) -> None:
+async def test_lists_are_standard_and_searches_minimal(books: dict[str, AqlOperation]) -> None:
     listed = await data(books["list_books"], filter={"schema_type": "Book", "name": "Tides"})
     found = await data(books["search_books"], query="sand tides", first=2, include_total=True)
 
@@ -209,7 +214,7 @@ async def test_lists_are_standard_and_searches_minimal(books: dict[str, Offered]
 
 
 @requirement("aql:page:names")
-async def test_a_search_goes_on_from_its_cursor(books: dict[str, Offered]) -> None:
+async def test_a_search_goes_on_from_its_cursor(books: dict[str, AqlOperation]) -> None:
     search = books["search_books"]
     best = await data(search, query="sand tides", first=1, fields=["_computed.score"])
     rest = await data(search, query="sand tides", first=1, after=best["pageInfo"]["endCursor"])
@@ -220,7 +225,7 @@ async def test_a_search_goes_on_from_its_cursor(books: dict[str, Offered]) -> No
 
 
 @requirement("aql:computed:requested")
-async def test_computed_fields_are_told_when_they_are_asked_for(books: dict[str, Offered]) -> None:
+async def test_computed_fields_are_told_when_they_are_asked_for(books: dict[str, AqlOperation]) -> None:
     wanted = [f"_computed.{name}" for name in ("title", "text_length", "related_count")]
     told = await data(books["get_book"], id="ferns", fields=[*wanted, "_computed.age_days"])
     undated = await data(books["get_book"], id="dunes", fields=[*wanted[::2], "_computed.age_days"])
@@ -264,7 +269,7 @@ async def test_computed_fields_are_told_when_they_are_asked_for(books: dict[str,
     ],
 )
 async def test_what_a_collection_cannot_do_is_refused_with_what_it_can(
-    books: dict[str, Offered], operation: str, given: dict[str, Any], kind: type[SiteError], told: dict[str, Any]
+    books: dict[str, AqlOperation], operation: str, given: dict[str, Any], kind: type[SiteError], told: dict[str, Any]
 ) -> None:
     refused = await refusal(books[operation], **given)
 
@@ -278,7 +283,7 @@ async def test_what_a_collection_cannot_do_is_refused_with_what_it_can(
 
 
 @requirement("aql:aggregate:count", "aql:aggregate:functions", "aql:aggregate:items")
-async def test_aggregates_reckon_what_the_filter_leaves(books: dict[str, Offered]) -> None:
+async def test_aggregates_reckon_what_the_filter_leaves(books: dict[str, AqlOperation]) -> None:
     wanted = {
         "all": {"count": True},
         "priced": {"count": "price"},
@@ -307,7 +312,7 @@ async def test_aggregates_reckon_what_the_filter_leaves(books: dict[str, Offered
 
 
 @requirement("aql:aggregate:published")
-async def test_what_aggregates_can_do_is_published(books: dict[str, Offered]) -> None:
+async def test_what_aggregates_can_do_is_published(books: dict[str, AqlOperation]) -> None:
     known = books["list_books"].aggregation
 
     assert known is not None
@@ -321,9 +326,12 @@ async def test_what_aggregates_can_do_is_published(books: dict[str, Offered]) ->
 
 @requirement("aql:aggregate:visibility")
 async def test_an_unknown_item_is_not_found_and_a_closed_collection_stays_closed(
-    parts: Parts, books: dict[str, Offered]
+    parts: Parts, books: dict[str, AqlOperation]
 ) -> None:
-    ledgers = {each.name: each for each in offered(parts.site, parts.config, parts.site.catalog.collection("ledgers"))}
+    ledgers = {
+        each.name: each
+        for each in collection_operations_for(parts.site, parts.config, parts.site.catalog.collection("ledgers"))
+    }
     missed = await refusal(books["get_book"], id="ann")
 
     assert type(missed) is UnknownItem

@@ -15,7 +15,7 @@ from tests.protocols.aql.conftest import Guest, owner_key
 from tests.protocols.conftest import asking, key_of
 from tests.protocols.mcp.conftest import structured, visiting
 
-from portico.config import parse_config
+from portico.protocols import parse_config
 from portico.server.assembly import opened_site
 from portico.store.records import Put
 

@@ -15,12 +15,12 @@ from tests.protocols.conftest import Inn, asking, key_of
 
 from portico import errors
 from portico.errors import ConfirmationNeeded, SiteError
-from portico.protocols.aql.endpoint import Endpoint, bounded
-from portico.protocols.aql.envelopes import CODES, STATUSES, SUMMARIES, Envelope, code_of, failure
-from portico.protocols.aql.shapes import Answered, Asking, Offered, Warned
-from portico.protocols.aql.surface import Surface
+from portico.protocols.aql.endpoint import AqlEndpoint, limit_warnings
+from portico.protocols.aql.envelopes import CODES, STATUSES, SUMMARIES, Envelope, code_of, failure_result
+from portico.protocols.aql.shapes import AqlOperation, AqlRequestContext, AqlResult, OperationWarning
+from portico.protocols.aql.surface import OperationRegistry
 from portico.requests import Caller
-from portico.telemetry import Broke
+from portico.telemetry import UnexpectedError
 
 LEAK = re.compile(r"at\s+\S+|typeerror|referenceerror|syntaxerror|/src/|/node_modules/|\.ts:\d|\.js:\d", re.IGNORECASE)
 CODE = re.compile(r"[A-Z][A-Z0-9_]*\Z")
@@ -46,7 +46,7 @@ REACHED = (
     *("query.py", "search/finder.py", "conversations/memories.py", "access/identity.py"),
     *(f"operations/{name}.py" for name in ("__init__", "tasks", "workflows", "http_endpoint", "expressions")),
     *("access/limits.py", "access/signed_tokens.py", "site.py", "items.py", "store/grouping.py", "store/planning.py"),
-    *("safety/*.py", "protocols/aql/*.py", "protocols/mcp/aql_tools.py"),
+    *("safety/*.py", "protocols/aql/*.py"),
 )
 TELLING = ("Fault", "Warned", "misfit")
 
@@ -167,7 +167,7 @@ def test_every_error_has_a_code_and_leaks_nothing(kind: type[SiteError]) -> None
     outside = kind(
         "That is not what it was", hint="At least 3, at most 4", reason="what is it", token="conf_0123456789"
     )
-    said = [failure(error) for error in (inside, outside)]
+    said = [failure_result(error) for error in (inside, outside)]
 
     assert SiteError not in CODES
     for each in said:
@@ -176,8 +176,8 @@ def test_every_error_has_a_code_and_leaks_nothing(kind: type[SiteError]) -> None
         assert told.status in {*STATUSES.values(), 401}
         assert not LEAK.search(each.error.message)
         assert not LEAK.search(getattr(each.confirmation, "message", ""))
-        assert "/srv" not in told.encoded.decode()
-        assert "conf_0123456789" not in told.encoded.decode() or kind is ConfirmationNeeded
+        assert "/srv" not in told.json.decode()
+        assert "conf_0123456789" not in told.json.decode() or kind is ConfirmationNeeded
 
 
 @requirement("aql:error:internal")
@@ -185,7 +185,7 @@ def test_the_inside_is_told_as_one_thing() -> None:
     broken = [errors.ConfigError, errors.SourceError, errors.BlockedAddress, errors.Unavailable]
 
     assert {code_of(kind("The file /etc/site.toml")) for kind in broken} == {"INTERNAL_ERROR"}
-    assert {failure(kind("The file /etc/site.toml")).error.message for kind in broken} == {
+    assert {failure_result(kind("The file /etc/site.toml")).error.message for kind in broken} == {
         "The site cannot do this now. Try again later."
     }
 
@@ -290,23 +290,23 @@ async def test_no_message_of_a_real_request_looks_like_a_trace(visit: Visit) -> 
 async def test_what_breaks_is_an_envelope_and_the_operator_hears_of_it(inn: Inn) -> None:
     heard: list[Any] = []
 
-    async def broken(_: Mapping[str, Any], __: Asking) -> Answered:
+    async def broken(_: Mapping[str, Any], __: AqlRequestContext) -> AqlResult:
         raise RuntimeError("secret")
 
-    class Breaking(Surface):
-        def offered(self, caller: Caller) -> Mapping[str, Offered]:
-            found = super().offered(caller)
+    class Breaking(OperationRegistry):
+        def operations_for(self, caller: Caller) -> Mapping[str, AqlOperation]:
+            found = super().operations_for(caller)
             return {**found, "get_room": replace(found["get_room"], run=broken)}
 
     async with inn() as parts:
-        endpoint = Endpoint(Breaking(parts.site, parts.config), parts.site, parts.config, heard.append)
-        nobody = Asking(parts.site.identity.nobody())
+        endpoint = AqlEndpoint(Breaking(parts.site, parts.config), parts.site, parts.config, heard.append)
+        nobody = AqlRequestContext(parts.site.access.anonymous_caller())
         alone = await endpoint.answer(ATTIC, None, nobody)
         among = await endpoint.answer({"operations": [ATTIC, {"operation": "list_rooms"}]}, None, nobody)
 
-    assert (alone.code, alone.status, b"secret" in alone.encoded) == ("INTERNAL_ERROR", 500, False)
-    assert json.loads(among.encoded)["summary"] == {"total": 2, "succeeded": 1, "failed": 1}
-    assert heard == [Broke("aql", "RuntimeError")] * 2
+    assert (alone.code, alone.status, b"secret" in alone.json) == ("INTERNAL_ERROR", 500, False)
+    assert json.loads(among.json)["summary"] == {"total": 2, "succeeded": 1, "failed": 1}
+    assert heard == [UnexpectedError("aql", "RuntimeError")] * 2
 
 
 # Warnings
@@ -314,35 +314,35 @@ async def test_what_breaks_is_an_envelope_and_the_operator_hears_of_it(inn: Inn)
 
 @requirement("aql:warn:bounded", "aql:warn:deduplicated")
 def test_the_same_warning_is_given_once_and_never_too_many() -> None:
-    same = Warned(code="X_WARNING", message="Again")
-    others = [Warned(code="X_WARNING", message=f"Number {number}") for number in range(20)]
+    same = OperationWarning(code="X_WARNING", message="Again")
+    others = [OperationWarning(code="X_WARNING", message=f"Number {number}") for number in range(20)]
 
-    found = bounded([same, *others, same, same])
+    found = limit_warnings([same, *others, same, same])
 
     assert len(found) == 10
-    assert found[0] == Warned(code="X_WARNING", message="Again", details={"occurrence_count": 3})
+    assert found[0] == OperationWarning(code="X_WARNING", message="Again", details={"occurrence_count": 3})
 
 
 @requirement("aql:warn:slow")
 async def test_what_takes_long_is_warned_of(inn: Inn, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Slow(Surface):
-        def offered(self, caller: Caller) -> Mapping[str, Offered]:
-            found = super().offered(caller)
+    class Slow(OperationRegistry):
+        def operations_for(self, caller: Caller) -> Mapping[str, AqlOperation]:
+            found = super().operations_for(caller)
             return {name: _slowed(each, clock) for name, each in found.items()}
 
     clock = [0.0]
     monkeypatch.setattr("portico.protocols.aql.endpoint.time.perf_counter", lambda: clock[0])
     async with inn() as parts, asking(parts):
-        endpoint = Endpoint(Slow(parts.site, parts.config), parts.site, parts.config)
-        said = await endpoint.answer(ATTIC, None, Asking(parts.site.identity.nobody()))
+        endpoint = AqlEndpoint(Slow(parts.site, parts.config), parts.site, parts.config)
+        said = await endpoint.answer(ATTIC, None, AqlRequestContext(parts.site.access.anonymous_caller()))
 
     (warning,) = said.body.warnings  # pyright: ignore
     assert warning.code == "PERFORMANCE_SLOW_QUERY_WARNING"
     assert warning.details == {"operation": "get_room", "duration_ms": 3000, "threshold_ms": 2000}
 
 
-def _slowed(offered: Offered, clock: list[float]) -> Offered:
-    async def run(params: Mapping[str, Any], asking: Asking) -> Answered:
+def _slowed(offered: AqlOperation, clock: list[float]) -> AqlOperation:
+    async def run(params: Mapping[str, Any], asking: AqlRequestContext) -> AqlResult:
         answered = await offered.run(params, asking)
         clock[0] += 3.0
         return answered

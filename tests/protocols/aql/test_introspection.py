@@ -9,9 +9,9 @@ from tests.protocols.aql.conftest import Guest, Visit
 from tests.protocols.conftest import key_of
 
 from portico.operations import schema_of
-from portico.protocols.aql.schemas import snake
-from portico.protocols.aql.shapes import Asking
-from portico.protocols.aql.surface import Surface
+from portico.protocols.aql.schemas import snake_case
+from portico.protocols.aql.shapes import AqlRequestContext
+from portico.protocols.aql.surface import OperationRegistry
 from portico.requests import Caller
 
 DOINGS = '''
@@ -126,7 +126,9 @@ async def test_every_parameter_and_every_type_that_is_named_is_told(visit: Visit
     for name, operation in own.items():
         schema = schema_of(operation.params)
         root = schema.get("$defs", {}).get(schema.get("$ref", "").rsplit("/", 1)[-1], schema)
-        assert {snake(each) for each in root["properties"]} <= {each["name"] for each in operations[name]["parameters"]}
+        assert {snake_case(each) for each in root["properties"]} <= {
+            each["name"] for each in operations[name]["parameters"]
+        }
 
 
 @requirement("aql:lifecycle:introspection", "aql:introspect:type")
@@ -146,15 +148,15 @@ async def test_parameters_are_told_with_their_bounds_and_structures_become_types
         "name": "confirmation_token",
         "type": "string",
         "required": False,
-        "description": "From CONFIRMATION_REQUIRED, once somebody else has agreed",
+        "description": "From CONFIRMATION_REQUIRED, once somebody else has approved the call",
     }
     assert stay == {
         "name": "book_stay",
         "semantic_category": "EXECUTE",
         "endpoint": "execute",
         "mcpTool": "mcp_aql_execute",
-        "description": "Book a room.\nSimilar to execute, in the words of this site.\n"
-        "Runs on its own: get_execution_status tells how it goes, and gives its Stay.",
+        "description": "Book a room.\nSimilar to execute, under this site's own name.\n"
+        "Runs as an execution: get_execution_status returns its status, and finally its Stay.",
         "permissions": {"readOnly": False, "destructive": True},
         "parameters": [
             {"name": "room", "type": "string", "required": True, "description": "Which room", "minLength": 1},
@@ -167,7 +169,7 @@ async def test_parameters_are_told_with_their_bounds_and_structures_become_types
         "returns": {
             "name": "ExecutionInfo",
             "kind": "object",
-            "description": "Where an execution is (MCP-AQL 8.4.3).",
+            "description": "The state of an execution (MCP-AQL 8.4.3).",
         },
         "lifecycle": {
             "states": ["pending", "running", "completed", "failed", "cancelled"],
@@ -188,7 +190,7 @@ async def test_parameters_are_told_with_their_bounds_and_structures_become_types
     assert guess["parameters"] == [{"name": "hints", "type": "Hints", "required": True, "description": "Any"}]
     assert sorted(choice["members"]) == ["array", "integer"]
     assert [each["name"] for each in parcel["parameters"]] == ["parcel_id", "x_trace", "p_2nd"]
-    assert closing["description"].endswith("Danger: destructive; somebody else may have to confirm it.")
+    assert closing["description"].endswith("Danger: destructive; somebody else may have to approve it.")
     assert (closing["returns"]["name"], guess["returns"]["name"]) == ("Null", "GuessRoomRoom")
     # The items of the site keep their name; a structure of the same name gets that of its operation.
     assert {"beds", "schema_type", "_etag"} <= {each["name"] for each in room["fields"]}
@@ -226,8 +228,8 @@ async def test_the_protocol_is_told_with_its_limits_and_the_bounds_of_the_loop(v
     safety = {"mode": "monitoring", "steps": 9, "tolerance": "conservative", "deny": ["boil_*"], "auto": []}
     async with visit(aql=aql, safety=safety) as guest:
         told = (await introspect(guest, "operations"))["_protocol"]
-        asked = Surface(guest.parts.site, guest.parts.config).everything()["introspect"]
-        in_session = await asked.run({"query": "operations"}, Asking(Caller(), session="s1"))
+        asked = OperationRegistry(guest.parts.site, guest.parts.config).all_operations()["introspect"]
+        in_session = await asked.run({"query": "operations"}, AqlRequestContext(Caller(), session="s1"))
 
     assert in_session.data["_protocol"] == {**told, "session_id": "s1"}
     assert told == {

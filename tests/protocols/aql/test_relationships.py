@@ -9,8 +9,8 @@ from tests.conformance.requirements import requirement
 from tests.protocols.aql.library import READER, STAFF, data, library, run
 
 from portico.errors import InvalidCursor, InvalidParams, UnknownItem
-from portico.protocols.aql.relationships import offered
-from portico.protocols.aql.shapes import Asking, Offered, RelationshipCapabilities, Warned
+from portico.protocols.aql.relationships import relationships_operation
+from portico.protocols.aql.shapes import AqlOperation, AqlRequestContext, OperationWarning, RelationshipCapabilities
 from portico.server.assembly import Parts
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -23,8 +23,8 @@ async def parts(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Parts
 
 
 @pytest.fixture
-def query(parts: Parts) -> Offered:
-    found = offered(parts.site, parts.config, ["books", "people", "ledgers", "pamphlets"])
+def query(parts: Parts) -> AqlOperation:
+    found = relationships_operation(parts.site, parts.config, ["books", "people", "ledgers", "pamphlets"])
     assert found
     return found
 
@@ -42,7 +42,7 @@ def told(answer: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 
 @requirement("aql:relation:root", "aql:relation:graph")
-async def test_the_links_of_an_item_are_told_with_the_graph_they_make(query: Offered) -> None:
+async def test_the_links_of_an_item_are_told_with_the_graph_they_make(query: AqlOperation) -> None:
     answer = await data(query, root=root("dunes"), direction="outgoing")
 
     assert answer["pageInfo"].pop("endCursor")
@@ -68,7 +68,7 @@ async def test_the_links_of_an_item_are_told_with_the_graph_they_make(query: Off
 
 
 @requirement("aql:relation:root")
-async def test_links_are_found_from_both_their_ends(query: Offered) -> None:
+async def test_links_are_found_from_both_their_ends(query: AqlOperation) -> None:
     assert told(await data(query, root=root("bo", "people"))) == [
         (1, "incoming", "author", "books/ferns"),
         (1, "outgoing", "knows", "people/ann"),
@@ -83,7 +83,7 @@ async def test_links_are_found_from_both_their_ends(query: Offered) -> None:
 
 
 @requirement("aql:relation:depth")
-async def test_a_walk_goes_as_deep_as_it_is_told_and_one_relationship_leads_one_way(query: Offered) -> None:
+async def test_a_walk_goes_as_deep_as_it_is_told_and_one_relationship_leads_one_way(query: AqlOperation) -> None:
     steps = [
         (1, "outgoing", "isPartOf", "books/ferns"),
         (2, "outgoing", "author", "people/bo"),
@@ -98,7 +98,7 @@ async def test_a_walk_goes_as_deep_as_it_is_told_and_one_relationship_leads_one_
 
 
 @requirement("aql:relation:cycles")
-async def test_a_circle_is_closed_once(query: Offered) -> None:
+async def test_a_circle_is_closed_once(query: AqlOperation) -> None:
     answer = await data(query, root=root("dunes"), relationship="mentions", depth=3)
     outward = await data(query, root=root("dunes"), direction="outgoing", relationship="mentions", depth=3)
 
@@ -108,7 +108,7 @@ async def test_a_circle_is_closed_once(query: Offered) -> None:
 
 
 @requirement("aql:relation:graph")
-async def test_only_the_parts_that_are_asked_for_are_told(query: Offered) -> None:
+async def test_only_the_parts_that_are_asked_for_are_told(query: AqlOperation) -> None:
     answer = await data(query, root=root("mosses"), include=["graph.edges"])
 
     assert answer.keys() == {"graph", "pageInfo"}
@@ -116,7 +116,7 @@ async def test_only_the_parts_that_are_asked_for_are_told(query: Offered) -> Non
 
 
 @requirement("aql:relation:paged")
-async def test_relationships_come_page_by_page(query: Offered) -> None:
+async def test_relationships_come_page_by_page(query: AqlOperation) -> None:
     asked = {"root": root("dunes"), "direction": "both", "depth": 2}
     whole = await data(query, **asked)
     pages = [await data(query, **asked, first=1)]
@@ -131,8 +131,8 @@ async def test_relationships_come_page_by_page(query: Offered) -> None:
 
 
 @requirement("aql:relation:visibility")
-async def test_what_a_caller_may_not_read_is_neither_found_nor_named(query: Offered) -> None:
-    async def incoming(asking: Asking) -> list[tuple[Any, ...]]:
+async def test_what_a_caller_may_not_read_is_neither_found_nor_named(query: AqlOperation) -> None:
+    async def incoming(asking: AqlRequestContext) -> list[tuple[Any, ...]]:
         return told(await data(query, asking, root=root("dunes"), direction="incoming"))
 
     assert await incoming(READER) == [(1, "incoming", "mentions", "books/tides")]
@@ -147,14 +147,14 @@ async def test_what_a_caller_may_not_read_is_neither_found_nor_named(query: Offe
         assert "about" not in refused.value.details["valid"]
 
 
-async def test_more_than_one_look_can_see_is_cut_with_a_warning(query: Offered) -> None:
+async def test_more_than_one_look_can_see_is_cut_with_a_warning(query: AqlOperation) -> None:
     answered = await run(query, STAFF, root=root("cid", "people"), relationship="editor", first=100)
 
     assert told(answered.data)[-1] == (1, "incoming", "editor", "pamphlets/p099")
     assert answered.warnings == (
-        Warned(
+        OperationWarning(
             code="VALIDATION_TRUNCATED_WARNING",
-            message="'relationships' was cut from 200 to 199",
+            message="'relationships' was reduced from 200 to 199",
             details={"field": "relationships", "original_count": 200, "truncated_count": 199, "limit": 199},
         ),
     )
@@ -171,7 +171,7 @@ async def test_more_than_one_look_can_see_is_cut_with_a_warning(query: Offered) 
         ({"root": root("dunes"), "after": "x"}, "pagination"),
     ],
 )
-async def test_what_cannot_be_walked_is_refused(query: Offered, given: dict[str, Any], param: str) -> None:
+async def test_what_cannot_be_walked_is_refused(query: AqlOperation, given: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidParams) as refused:
         await run(query, **given)
 
@@ -179,7 +179,9 @@ async def test_what_cannot_be_walked_is_refused(query: Offered, given: dict[str,
 
 
 @requirement("aql:relation:published")
-async def test_an_unknown_root_is_not_found_and_what_can_be_asked_is_published(parts: Parts, query: Offered) -> None:
+async def test_an_unknown_root_is_not_found_and_what_can_be_asked_is_published(
+    parts: Parts, query: AqlOperation
+) -> None:
     with pytest.raises(UnknownItem) as missed:
         await run(query, root=root("nothing"))
 
@@ -190,4 +192,4 @@ async def test_an_unknown_root_is_not_found_and_what_can_be_asked_is_published(p
         relationship_types=("isPartOf", "mentions", "author", "sameAs", "offers", "knows"),
         max_depth=3,
     )
-    assert offered(parts.site, parts.config, []) is None
+    assert relationships_operation(parts.site, parts.config, []) is None

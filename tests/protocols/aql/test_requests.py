@@ -8,9 +8,16 @@ from tests.conformance.requirements import requirement
 from tests.protocols.aql.conftest import Visit
 
 from portico.catalog import Kind
-from portico.protocols.aql.envelopes import Fault, failure
-from portico.protocols.aql.shapes import Answered, Asking, Offered, ParameterInfo, TypeDetails, TypeInfo
-from portico.protocols.aql.validation import Given, checked
+from portico.protocols.aql.envelopes import Fault, failure_result
+from portico.protocols.aql.shapes import (
+    AqlOperation,
+    AqlRequestContext,
+    AqlResult,
+    ParameterInfo,
+    TypeDetails,
+    TypeInfo,
+)
+from portico.protocols.aql.validation import OperationRequest, validate
 
 GET = b'{"operation":"get_room","params":{"id":"%s"}}'
 FIVE = {"request_bytes": 65_536, "string_bytes": 65_536, "array_elements": 100, "depth": 8, "response_bytes": 1_048_576}
@@ -250,15 +257,15 @@ async def test_an_update_has_its_fields_in_input_and_only_fields(visit: Visit) -
     assert (done["data"]["name"], done["data"]["beds"], "url" in done["data"]) == ("Red", 2, False)
 
 
-async def _nothing(_: Any, __: Asking) -> Answered:
-    return Answered(None)
+async def _nothing(_: Any, __: AqlRequestContext) -> AqlResult:
+    return AqlResult(None)
 
 
-def _booking() -> Offered:
+def _booking() -> AqlOperation:
     def param(name: str, type: str = "string", **more: Any) -> ParameterInfo:
         return ParameterInfo(name=name, type=type, **{"required": False, **more})
 
-    return Offered(
+    return AqlOperation(
         name="book",
         kind=Kind.UPDATE,
         description="Book.",
@@ -308,33 +315,35 @@ def _booking() -> Offered:
         ({"moment": "2026-02-04"}, "Parameter 'moment' out of range. Expected: date-time"),
         ({"board": "none"}, "Parameter 'board' out of range. Expected: one of 'half', 'full'"),
         ({"tags": ["a", "b", "c"]}, "Parameter 'tags' out of range. Expected: maximum 2 elements"),
-        ({"people": 3, "peopleCount": 4}, "Parameter 'people' came twice with different values, also as 'peopleCount'"),
+        ({"people": 3, "peopleCount": 4}, "Parameter 'people' has two different values, one of them as 'peopleCount'"),
         ({"input": {"note": "x", "who": "y"}}, "Unknown field(s) in 'input': 'who'. Valid: 'note'"),
         ({"guest": 1}, "Unknown parameter 'guest' for operation 'book'. Valid: "),
     ],
 )
 def test_what_is_published_of_a_parameter_is_checked(params: dict[str, Any], message: str) -> None:
     with pytest.raises(Fault) as refusal:
-        checked(Given("book", {"who": "ann", **params}), _booking(), strict=True)
+        validate(OperationRequest("book", {"who": "ann", **params}), _booking(), strict=True)
 
-    assert failure(refusal.value).error.message.startswith(message)
+    assert failure_result(refusal.value).error.message.startswith(message)
 
 
 def test_what_fits_is_taken_under_its_own_name_with_defaults() -> None:
     told = {"first": 99, "share": 1, "loud": True, "day": "2026-02-04", "mood": "gay", "either": 5, "tags": []}
     moment = {"moment": "2026-02-04T10:30:00+05:30", "input": {"note": "x"}}
 
-    assert checked(Given("book", {"who": "ann", "board": None}), _booking(), strict=True).params == {
+    assert validate(OperationRequest("book", {"who": "ann", "board": None}), _booking(), strict=True).params == {
         "who": "ann",
         "people": 2,
     }
-    assert checked(
-        Given("book", {"who": "ann", "peopleCount": 4, "people": 4, **told, **moment}), _booking(), strict=True
+    assert validate(
+        OperationRequest("book", {"who": "ann", "peopleCount": 4, "people": 4, **told, **moment}),
+        _booking(),
+        strict=True,
     ).params == {"who": "ann", "people": 4, **told, **moment}
 
 
 def test_a_value_that_is_sensitive_is_not_told_again() -> None:
     with pytest.raises(Fault) as refusal:
-        checked(Given("book", {"who": "ann", "secret": "hush"}), _booking(), strict=True)
+        validate(OperationRequest("book", {"who": "ann", "secret": "hush"}), _booking(), strict=True)
 
     assert "hush" not in json.dumps([refusal.value.message, refusal.value.details])

@@ -17,10 +17,11 @@ from tests.protocols.aql.conftest import OWNER, Guest, Visit, approve, owner_key
 from tests.protocols.conftest import ROOMS, asking, key_of, listening
 from tests.protocols.mcp.conftest import ERAS, Era, connected, structured, visiting
 
-from portico.access.identity import Credentials, make_key
+from portico.access.identity import RequestCredentials, make_key
 from portico.catalog import Danger
-from portico.config import parse_config
 from portico.errors import ConfigError
+from portico.protocols import parse_config
+from portico.protocols.aql.settings import AqlSettings
 from portico.server.assembly import Parts, opened_site
 from portico.store.records import Put
 
@@ -216,7 +217,7 @@ async def test_settings_are_within_the_ranges_of_the_specification_or_the_site_d
 ) -> None:
     outside = (low - 1, high + 1) if isinstance(low, int) else ("five", "Inn-", 5)
     for value in filter(None, (low, high)):
-        assert getattr(parse_config({"aql": {setting: value}}).aql, setting) == value
+        assert getattr(parse_config({"aql": {setting: value}}).section(AqlSettings), setting) == value
     for value in outside:
         with pytest.raises(ConfigError, match=setting):
             parse_config({"aql": {setting: value}})
@@ -418,13 +419,13 @@ async def test_who_comes_back_has_a_new_session_and_finds_what_was_made(guest: G
     assert {"list_stables", "get_stable"} <= after - before
     assert (ended["status"], kept["data"]["name"]) == ("completed", "Kept")
     boss = replace(guest, key=await key_of(guest.parts, "approve"))
-    trail = await guest.parts.site.guard.trail(0, 1000, await _caller(boss))
+    trail = await guest.parts.site.supervision.trail(0, 1000, await _caller(boss))
     assert {"EXECUTION_STARTED", "EXECUTION_COMPLETED"} <= {line.event for line in trail}
     assert {line.body["session"] for line in trail if line.event == "EXECUTION_STARTED"} == {first}
 
 
 async def _caller(guest: Guest) -> Any:
-    return await guest.parts.site.caller(Credentials(guest.key))
+    return await guest.parts.site.access.authenticate(RequestCredentials(guest.key))
 
 
 @requirement("aql:attack:auto-elicitation")
@@ -534,9 +535,9 @@ async def test_the_documentation_states_the_level_and_what_the_loop_and_a_dialog
         modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.glob("site*")}
 
     assert said["data"]["_protocol"]["conformance"] == "level-2"
-    assert "compatible with MCP-AQL 1.0.0-draft, at level 2" in reference
+    assert "MCP-AQL 1.0.0-draft at level 2" in reference
     assert "compatible with MCP-AQL 1.0.0-draft at level 2" in conformance
-    assert "only operations of this site are held to it by force" in supervising
-    assert "**A dialog is weak** where the agent has the same screen or shell." in supervising
+    assert "it enforces the loop only for operations of this site" in supervising
+    assert "**A dialog offers little protection** if the agent can access the same screen or shell." in supervising
     assert "site.db" in modes
     assert set(modes.values()) == {0o600}

@@ -20,11 +20,11 @@ from tests.protocols.conftest import Inn, asking
 from tests.protocols.mcp.conftest import CheckedClient, structured
 from tests.safety.conftest import later
 
-from portico.access.identity import Credentials, make_key
+from portico.access.identity import RequestCredentials, make_key
 from portico.catalog import Danger, Trust
 from portico.errors import TokenExpired
-from portico.protocols.aql.envelopes import Envelope, failure
-from portico.protocols.mcp.server import made
+from portico.protocols.aql.envelopes import Envelope, failure_result
+from portico.protocols.mcp.server import make_server
 
 FAMILIES = {
     "crude": ("create", "read", "update", "delete", "execute"),
@@ -119,8 +119,8 @@ def over_mcp(client: CheckedClient, tool: str) -> Say:
 @asynccontextmanager
 async def connected(guest: Guest) -> AsyncIterator[CheckedClient]:
     parts = guest.parts
-    caller = await parts.site.caller(Credentials(guest.key))
-    async with CheckedClient(made(parts.site, parts.config, parts.observe, caller), cache=None) as client:
+    caller = await parts.site.access.authenticate(RequestCredentials(guest.key))
+    async with CheckedClient(make_server(parts.site, parts.config, parts.record, caller), cache=None) as client:
         yield client
 
 
@@ -221,7 +221,7 @@ async def test_every_code_is_told_with_the_details_that_it_has(visit: Visit, tmp
         await guest.say({"operation": "count_rooms"})
         found.add((await guest.error({"operation": "count_rooms"}))["code"])
 
-    answer = msgspec.json.decode(Envelope(failure(expired)).encoded)
+    answer = msgspec.json.decode(Envelope(failure_result(expired)).json)
     check_answer({"operation": "delete_room"}, answer)
     assert found | {answer["error"]["code"]} == set(CODES)
 
@@ -274,7 +274,7 @@ async def finished(guest: Guest, start: dict[str, Any]) -> dict[str, Any]:
         ended = {"operation": "complete_execution", "params": {"element_name": "bot", **execution}}
         assert (await guest.say(ended))["data"]["status"] == "completed"
     else:
-        owner = await guest.parts.site.caller(Credentials(guest.key))
+        owner = await guest.parts.site.access.authenticate(RequestCredentials(guest.key))
         await guest.parts.site.tasks.wait(execution["execution_id"], owner, 60)
     return {"operation": "cancel_execution", "params": execution}
 
@@ -284,9 +284,11 @@ async def expired_token(guest: Guest) -> TokenExpired:
     waiting = await guest.say({"operation": "delete_room", "params": {"id": "garden"}})
     token, key = make_key("late", ("approve",), Danger.SAFE, 1)
     await guest.parts.store.keys.add(key)
-    caller = await guest.parts.site.caller(Credentials(token))
+    caller = await guest.parts.site.access.authenticate(RequestCredentials(token))
     with pytest.raises(TokenExpired) as refusal:
-        await later(guest.parts.site, 600).guard.confirm(waiting["confirmation"]["token"], "approve", "", caller)
+        await later(guest.parts.site, 600).guard.supervision.confirm(
+            waiting["confirmation"]["token"], "approve", "", caller
+        )
     return refusal.value
 
 

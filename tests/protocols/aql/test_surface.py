@@ -12,12 +12,12 @@ from tests.conformance.requirements import requirement
 from tests.protocols.aql.conftest import Guest, Visit
 from tests.protocols.conftest import Inn, key_of
 
-from portico.access.budget import tokenizer
-from portico.access.identity import Credentials
+from portico.access.budget import find_tokenizer
+from portico.access.identity import RequestCredentials
 from portico.catalog import Danger
-from portico.config import Aql
-from portico.protocols.aql.surface import PROFILES, Surface
-from portico.protocols.mcp.server import made
+from portico.protocols.aql.settings import AqlSettings
+from portico.protocols.aql.surface import PROFILES, OperationRegistry
+from portico.protocols.mcp.server import make_server
 from portico.requests import Caller
 from portico.server.assembly import Parts
 
@@ -81,9 +81,9 @@ LOOP = {
 }
 
 
-def surface(parts: Parts, **settings: Any) -> Surface:
-    aql = msgspec.convert(settings, Aql)
-    return Surface(parts.site, msgspec.structs.replace(parts.config, aql=aql))
+def surface(parts: Parts, **settings: Any) -> OperationRegistry:
+    aql = msgspec.convert(settings, AqlSettings)
+    return OperationRegistry(parts.site, parts.config.with_section(aql))
 
 
 def named(said: str) -> set[str]:
@@ -109,8 +109,8 @@ async def listed(guest: Guest) -> dict[str, Any]:
 async def test_in_every_profile_each_operation_is_in_one_family_whose_tool_names_it(parts: Parts) -> None:
     for profile in PROFILES:
         shown = surface(parts, profile=profile)
-        offered = shown.offered(EVERYTHING)
-        said = shown.described(EVERYTHING)
+        offered = shown.operations_for(EVERYTHING)
+        said = shown.tool_descriptions(EVERYTHING)
         by_family = {family: named(said[shown.tool_of(family)]) for family in shown.families()}
 
         assert list(said) == [*map(shown.tool_of, shown.families()), "mcp_aql"]
@@ -124,7 +124,7 @@ async def test_profiles_spread_the_operations_as_their_names_say(parts: Parts) -
     verbs = ("list_rooms", "create_room", "update_room", "delete_room", "run_workflow")
     some = ("introspect", "query_relationships", *verbs)
     spread = {
-        profile: [shown.family_of(shown.offered(EVERYTHING)[name]) for name in some]
+        profile: [shown.family_of(shown.operations_for(EVERYTHING)[name]) for name in some]
         for profile in PROFILES
         for shown in [surface(parts, profile=profile)]
     }
@@ -138,7 +138,7 @@ async def test_profiles_spread_the_operations_as_their_names_say(parts: Parts) -
 
 @requirement("aql:route:descriptions")
 async def test_every_tool_tells_how_to_begin(parts: Parts) -> None:
-    said = surface(parts, prefix="inn_").described()
+    said = surface(parts, prefix="inn_").tool_descriptions()
 
     start = '{"operation":"introspect","params":{"query":"operations"}}'
     assert {name for name, text in said.items() if start in text} == {"inn_read", "inn"}
@@ -149,11 +149,11 @@ async def test_every_tool_tells_how_to_begin(parts: Parts) -> None:
 
 @requirement("aql:route:mode-setting")
 async def test_modes_say_which_tools_there_are_and_where_an_operation_is_called(visit: Visit, parts: Parts) -> None:
-    assert list(surface(parts, mode="semantic").described()) == [
+    assert list(surface(parts, mode="semantic").tool_descriptions()) == [
         f"mcp_aql_{each}" for each in ("create", "read", "update", "delete", "execute")
     ]
-    assert list(surface(parts, mode="single").described()) == ["mcp_aql"]
-    assert surface(parts, mode="none").described() == {}
+    assert list(surface(parts, mode="single").tool_descriptions()) == ["mcp_aql"]
+    assert surface(parts, mode="none").tool_descriptions() == {}
     async with visit(aql={"mode": "single"}) as guest:
         wanted = {"query": "operations", "name": "get_room"}
         told = (await guest.say({"operation": "introspect", "params": wanted}))["data"]["operation"]
@@ -167,14 +167,14 @@ async def test_modes_say_which_tools_there_are_and_where_an_operation_is_called(
 @requirement("aql:introspect:visible")
 async def test_a_caller_is_offered_what_it_has_the_scope_for_whatever_it_may_risk(parts: Parts, visit: Visit) -> None:
     shown = surface(parts)
-    reader = shown.offered(Caller(scopes=frozenset({"read:rooms"})))
-    nobody = shown.offered(Caller(scopes=frozenset({"read:cellars"})))
-    cleaner = shown.offered(Caller(scopes=frozenset({"delete:rooms"}), danger=Danger.SAFE))
+    reader = shown.operations_for(Caller(scopes=frozenset({"read:rooms"})))
+    nobody = shown.operations_for(Caller(scopes=frozenset({"read:cellars"})))
+    cleaner = shown.operations_for(Caller(scopes=frozenset({"delete:rooms"}), danger=Danger.SAFE))
 
     assert {name for name in reader if "room" in name} == {"list_rooms", "search_rooms", "get_room", "count_rooms"}
     assert reader.keys() - nobody.keys() == {*(name for name in reader if "room" in name), "query_relationships"}
     assert "delete_room" in cleaner
-    assert shown.everything().keys() > reader.keys() | cleaner.keys()
+    assert shown.all_operations().keys() > reader.keys() | cleaner.keys()
     async with visit(as_owner=False) as guest:
         guest.key = await key_of(guest.parts, "delete:rooms")
         refused = await guest.error({"operation": "delete_room", "params": {"id": "attic"}})
@@ -183,15 +183,15 @@ async def test_a_caller_is_offered_what_it_has_the_scope_for_whatever_it_may_ris
 
 async def test_what_is_offered_follows_the_catalog(parts: Parts) -> None:
     shown = surface(parts)
-    before = shown.offered(EVERYTHING)
+    before = shown.operations_for(EVERYTHING)
 
-    assert shown.offered(EVERYTHING) is before
+    assert shown.operations_for(EVERYTHING) is before
     await parts.store.collections.declare(parts.config.collection("Bar-Stools"))
 
     new = {"list_bar_stools", "search_bar_stools", "count_bar_stools"}
     new |= {f"{verb}_bar_stool" for verb in ("get", "create", "update", "delete")}
-    assert shown.offered(EVERYTHING).keys() - before.keys() == new
-    assert list(shown.offered(EVERYTHING)) == sorted(shown.offered(EVERYTHING))
+    assert shown.operations_for(EVERYTHING).keys() - before.keys() == new
+    assert list(shown.operations_for(EVERYTHING)) == sorted(shown.operations_for(EVERYTHING))
 
 
 @requirement("aql:loop:safety-layer")
@@ -266,7 +266,7 @@ async def test_long_work_is_an_execution_that_ends_with_its_result_or_an_error_o
 
     async def ended(guest: Guest, room: str) -> tuple[dict[str, Any], dict[str, Any]]:
         begun = (await guest.say({"operation": "clean", "params": {"room": room}}))["data"]
-        owner = await guest.parts.site.caller(Credentials(guest.key))
+        owner = await guest.parts.site.access.authenticate(RequestCredentials(guest.key))
         await guest.parts.site.tasks.wait(begun["execution_id"], owner, 20)
         asked = {"operation": "get_execution_status", "params": {"execution_id": begun["execution_id"]}}
         return begun, (await guest.say(asked))["data"]
@@ -288,11 +288,11 @@ async def test_long_work_is_an_execution_that_ends_with_its_result_or_an_error_o
 @requirement("aql:level:cost")
 async def test_with_fifty_operations_five_tools_cost_a_seventh_and_one_a_twenty_fifth(inn: Inn, tmp_path: Path) -> None:
     (tmp_path / "company.py").write_text(COMPANY)
-    counter = tokenizer("o200k_base")
+    counter = find_tokenizer("o200k_base")
     assert counter is not None
     cost: dict[str, int] = {}
     async with inn(operations=["company.py"], mcp={"operations": "all"}) as parts:
-        server = made(parts.site, parts.config, parts.observe, EVERYTHING)
+        server = make_server(parts.site, parts.config, parts.record, EVERYTHING)
         async with Client(server, cache=None) as client:
             tools = (await client.list_tools()).tools
     for tool in tools:

@@ -9,8 +9,19 @@ from tests.protocols.chat.talk import NOW, QUIET, chat, message, said
 from tests.protocols.conftest import Inn, asking, key_of, scripted, telling
 
 from portico import errors
-from portico.ask.events import Action, Clarify, Cost, Did, Finished, Found, Promised, Question, Said, Understood
-from portico.ask.small_talk import heard
+from portico.ask.events import (
+    Action,
+    ClarificationEvent,
+    EndEvent,
+    InterpretationEvent,
+    ItemEvent,
+    ModelUsage,
+    OperationEvent,
+    Question,
+    TaskEvent,
+    TextEvent,
+)
+from portico.ask.small_talk import parse_small_talk
 from portico.config import Asking
 from portico.items import Item
 from portico.protocols.chat.overrides import read_overrides
@@ -158,14 +169,14 @@ async def test_overrides_are_honoured_or_reported_with_the_reason(client: httpx.
     honoured = {"top", "suggest_followup_questions", "exclude_category", "language"}
     assert set(reasons) == set(overrides) - honoured
     assert (reasons["dance"], reasons["retrieval_mode"]) == (
-        "There is no such setting here",
-        "This site finds items by words alone",
+        "This setting is not supported",
+        "This site searches by words only",
     )
     limited = {"top": 1000, "retrieval_mode": "hybrid", "language": "tlh", "exclude_category": "cars"}
     partly = await chat(client, messages=QUIET["messages"], context={"overrides": limited})
     assert partly["context"]["portico"]["not_applicable"] == {
         "top": "An answer has at most 50 items",
-        "retrieval_mode": "This site finds items by words alone",
+        "retrieval_mode": "This site searches by words only",
         "language": "Answers come in these languages: en, de, es, fr, zh, ja, ar",
         "exclude_category": "There is no collection of that name",
     }
@@ -320,20 +331,20 @@ async def test_a_greeting_is_answered_and_spoils_nothing(client: httpx.AsyncClie
         "Good morning\nA room": "A room",
         "こんにちは、部屋は？": "部屋は？",
     }
-    assert {text: heard(text).question for text in heard_of} == heard_of
+    assert {text: parse_small_talk(text).question for text in heard_of} == heard_of
     for name in NAMES:
-        assert heard(name).question == name
+        assert parse_small_talk(name).question == name
 
 
 @requirement("chat:cite:hostile")
 async def test_brackets_of_items_make_no_citations(parts: Parts) -> None:
     item = Item("x", "rooms", {"name": "Room [http://evil.example]", "url": "/rooms/a [b]"})
     events = (
-        Understood("rooms", ("rooms",)),
-        Found(item, 90.0),
-        Said("See [1] and [http://evil.example]. ", (item.ref,)),
+        InterpretationEvent("rooms", ("rooms",)),
+        ItemEvent(item, 90.0),
+        TextEvent("See [1] and [http://evil.example]. ", (item.ref,)),
     )
-    async with asking(scripted(parts, telling(*events, Finished(1)))) as http:
+    async with asking(scripted(parts, telling(*events, EndEvent(1)))) as http:
         answer = await said(http, "rooms")
 
     source = "http://inn.example/rooms/a%20%5Bb%5D"
@@ -344,8 +355,14 @@ async def test_brackets_of_items_make_no_citations(parts: Parts) -> None:
 @requirement("chat:cite:exists")
 async def test_items_of_one_id_in_two_collections_are_cited_each_by_its_own_address(parts: Parts) -> None:
     room, guest = Item("1", "rooms", {"name": "Room one"}), Item("1", "guests", {"name": "Ada"})
-    told = Said("Sleep here. ", (room.ref,)), Said("Meet her. ", (guest.ref,))
-    events = (Understood("one", ("rooms", "guests")), Found(room, 90.0), Found(guest, 80.0, 1), *told, Finished(2))
+    told = TextEvent("Sleep here. ", (room.ref,)), TextEvent("Meet her. ", (guest.ref,))
+    events = (
+        InterpretationEvent("one", ("rooms", "guests")),
+        ItemEvent(room, 90.0),
+        ItemEvent(guest, 80.0, 1),
+        *told,
+        EndEvent(2),
+    )
     async with asking(scripted(parts, telling(*events))) as http:
         answer = await said(http, "one")
 
@@ -375,12 +392,12 @@ async def test_what_is_asked_back_can_be_answered_in_words_or_by_id(inn: Inn) ->
 async def test_what_takes_longer_and_what_was_done_is_in_a_context_of_our_own(parts: Parts) -> None:
     task = Task("t1", Call("count_rooms"), Caller(), TaskState.RUNNING, NOW, NOW, 0.25, "Counting [1]")
     offered = Action("book_room", "Book it.", {"id": "attic"}, ("nights",))
-    found = Found(Item("attic", "rooms", {"name": "The attic"}), 80.0, actions=(offered,))
+    found = ItemEvent(Item("attic", "rooms", {"name": "The attic"}), 80.0, actions=(offered,))
     answers: list[dict[str, Any]] = []
     for events in (
-        (Understood("count", ()), Promised(task)),
-        (Understood("ring", ()), Did("ring_bell", {"sound": "ding"}), Finished(1)),
-        (Understood("attic", ("rooms",)), found, Finished(1, ("A note.",), Cost(1))),
+        (InterpretationEvent("count", ()), TaskEvent(task)),
+        (InterpretationEvent("ring", ()), OperationEvent("ring_bell", {"sound": "ding"}), EndEvent(1)),
+        (InterpretationEvent("attic", ("rooms",)), found, EndEvent(1, ("A note.",), ModelUsage(1))),
     ):
         async with asking(scripted(parts, telling(*events))) as http:
             answers.append(await said(http, "go"))
@@ -407,8 +424,8 @@ async def test_what_a_page_elsewhere_sends_is_answered_but_nothing_is_done_for_i
 
     async def script(ask: Ask, _: Caller) -> Any:
         asked.append(ask)
-        yield Understood(ask.text, ())
-        yield Finished(0)
+        yield InterpretationEvent(ask.text, ())
+        yield EndEvent(0)
 
     async with asking(scripted(parts, script)) as http:
         await http.post("/chat", json=QUIET, headers={"origin": "https://elsewhere.example"})
@@ -420,7 +437,7 @@ async def test_what_a_page_elsewhere_sends_is_answered_but_nothing_is_done_for_i
 def test_a_question_finds_by_words_by_meaning_or_by_both() -> None:
     modes = ("text", "vectors", "hybrid")
     read = [
-        read_overrides({"retrieval_mode": mode}, Asking(), has_vectors=True, known=frozenset()).retrieval
+        read_overrides({"retrieval_mode": mode}, Asking(), has_vectors=True, collections=frozenset()).retrieval
         for mode in modes
     ]
 
@@ -428,7 +445,7 @@ def test_a_question_finds_by_words_by_meaning_or_by_both() -> None:
 
 
 def test_questions_back_offer_what_to_choose_from() -> None:
-    clarify = Clarify(
+    clarify = ClarificationEvent(
         "Which?", (Question("a", "How many?", "number"), Question("b", "Size?", "single_select", ("S", "M")))
     )
 

@@ -11,7 +11,7 @@ from tests.protocols.chat.talk import QUIET, chat, message, said
 from tests.protocols.conftest import Inn, asking, key_of
 
 from portico.conversations.feedback import Opinion
-from portico.conversations.transcripts import Conversation, Turn, begun
+from portico.conversations.transcripts import StoredConversation, TranscriptTurn, new_conversation
 from portico.errors import RateLimited
 from portico.protocols.chat.conversations import as_markdown
 from portico.requests import Call, Caller
@@ -112,7 +112,7 @@ async def test_a_long_history_is_kept_and_known_again(
 
     assert (about(first)["turn"], about(second)["turn"], about(second)["session"]) == (28, 29, "known")
     assert await questions(client, ann, second) == asked[:29]
-    monkeypatch.setattr("portico.conversations.transcripts.TURNS", 20)
+    monkeypatch.setattr("portico.conversations.transcripts.MAX_TURNS", 20)
     told = [await chat(client, ann, messages=talk(*asked), sessionState=first["sessionState"]) for _ in range(2)]
     assert [about(each)["repeated"] for each in told] == [None, True]
     assert await questions(client, ann, told[1]) == asked[10:]
@@ -250,7 +250,7 @@ async def test_a_key_stands_for_one_turn_also_while_that_is_under_way(inn: Inn, 
         {"error": "A call with this idempotency key is still running. Call again in a few seconds to get its result."},
     )
     assert (refused.result().status_code, refused.result().json()) == under_way
-    another = {"error": "This idempotency key was used with another turn. Send a new one."}
+    another = {"error": "This idempotency key was used for another turn. Send a new one."}
     assert [(each.status_code, each.json()) for each in others] == [(400, another)] * 2
     assert (rung.status_code, rung.json()["message"]["content"]) == (200, "Ring bell: ding")
 
@@ -258,7 +258,7 @@ async def test_a_key_stands_for_one_turn_also_while_that_is_under_way(inn: Inn, 
 async def test_in_a_long_conversation_too_each_turn_is_done_once(
     inn: Inn, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("portico.conversations.transcripts.TURNS", 2)
+    monkeypatch.setattr("portico.conversations.transcripts.MAX_TURNS", 2)
     (tmp_path / "own.py").write_text(OWN)
     async with inn(operations=["own.py"]) as parts, asking(parts) as http:
         ann = bearer(await key_of(parts, "ask", "*:*"))
@@ -302,13 +302,13 @@ async def test_a_caller_with_a_key_lists_reads_exports_and_deletes_its_conversat
 
 
 def test_what_was_said_is_exported_as_a_quotation_of_plain_text() -> None:
-    turn = Turn(
+    turn = TranscriptTurn(
         "# Hi\n- [x](javascript:1)\n\n1. a",
         "<b>\u202e\x1b|`*_!\\\nو\u200f، \u2764\ufe0f",
         "2026-01-01",
         ("http://a/b_c",),
     )
-    told = Conversation("c", "A *title*\n# b", "2026-01-01", "2026-01-02", (turn,))
+    told = StoredConversation("c", "A *title*\n# b", "2026-01-01", "2026-01-02", (turn,))
 
     assert as_markdown(told).split("\n\n") == [
         r"# A \*title\* \# b",
@@ -333,12 +333,12 @@ async def test_nothing_is_stored_where_the_site_keeps_nothing(inn: Inn) -> None:
 
 
 async def test_of_many_conversations_the_oldest_go_first(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("portico.conversations.transcripts.MOST", 3)
+    monkeypatch.setattr("portico.conversations.transcripts.MAX_CONVERSATIONS", 3)
     for number in range(5):
         await kept(parts, "ann", number)
 
     assert await titles(parts, "ann") == ["question 4", "question 3", "question 2"]
-    monkeypatch.setattr("portico.conversations.transcripts.MOST_BYTES", 10_000)
+    monkeypatch.setattr("portico.conversations.transcripts.MAX_BYTES", 10_000)
     for number, size in ((5, 4000), (6, 4000), (7, 4000)):
         await kept(parts, "ann", number, "x" * size)
 
@@ -348,7 +348,7 @@ async def test_of_many_conversations_the_oldest_go_first(parts: Parts, monkeypat
 async def test_of_all_visitors_so_many_conversations_are_kept_and_the_oldest_go_first(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("portico.conversations.transcripts.MOST_OF_VISITORS", 2)
+    monkeypatch.setattr("portico.conversations.transcripts.MAX_OF_VISITORS", 2)
     owners = ("visitor:1", "ann", "visitor:2", "visitor:3")
     for number, owner in enumerate(owners):
         await kept(parts, owner, number)
@@ -358,12 +358,12 @@ async def test_of_all_visitors_so_many_conversations_are_kept_and_the_oldest_go_
 
 
 async def kept(parts: Parts, owner: str, number: int, answer: str = "yes") -> None:
-    conversation = begun(f"s{number}", f"question {number}", datetime.now(UTC))
-    await parts.site.transcripts.add(owner, conversation, None, Turn(f"question {number}", answer))
+    conversation = new_conversation(f"s{number}", f"question {number}", datetime.now(UTC))
+    await parts.site.transcripts.add(owner, conversation, None, TranscriptTurn(f"question {number}", answer))
 
 
 async def titles(parts: Parts, owner: str) -> list[str]:
-    return [each.title for each in await parts.site.transcripts.of(owner)]
+    return [each.title for each in await parts.site.transcripts.list_for(owner)]
 
 
 @requirement("chat:own:feedback")

@@ -16,10 +16,10 @@ from tests.protocols.chat.talk import message
 from tests.protocols.conftest import Inn, asking
 
 from portico.conversations.attachments import read_files
+from portico.conversations.file_reader import READERS
 from portico.errors import BadRequest, RateLimited
-from portico.requests import File
+from portico.requests import Caller, File
 from portico.server.assembly import Parts
-from portico.site import READERS
 
 BOUNDARY = "---Part-1"
 KEY = "The spare key hangs behind the blue boat."
@@ -160,8 +160,8 @@ TEXT = part('"messages[0].files[0]"', b"Hello", "text/plain")
 UNREADABLE: list[tuple[list[bytes], str]] = [
     ([asked(), part('"messages[0].files[1]"', b"Hello", "text/plain")], "gap"),
     ([asked(), TEXT, TEXT], "Two parts"),
-    ([TEXT], "named json"),
-    ([asked(), asked(), TEXT], "named json"),
+    ([TEXT], "named `json`"),
+    ([asked(), asked(), TEXT], "named `json`"),
     ([asked(), part("secret", b"Hello", "text/plain")], "named 'secret'"),
     ([asked(), part("files", b"\x89PNG\r\n", "image/png", "a.png")], "not read here"),
     ([asked(), part("files", b"no pdf", "application/pdf", "a.pdf")], "not the PDF that it claims to be"),
@@ -174,11 +174,11 @@ UNREADABLE: list[tuple[list[bytes], str]] = [
     ([asked(), *[part("files", b"Hello", "text/plain")] * 6], "More than 5 files"),
     ([asked(), *[part("files", b"Hello", "text/plain")] * 11], "more than 10 parts"),
     ([part("json", b"{", "application/json"), TEXT], "not JSON"),
-    ([asked(), part('"messages[7].files[0]"', b"Hello", "text/plain")], "message that is not there"),
+    ([asked(), part('"messages[7].files[0]"', b"Hello", "text/plain")], "message that does not exist"),
     ([asked(), part("files; filename*=utf-8''a; filename*0=b", b"Hello", "text/plain")], "of a header cannot be read"),
     ([asked(), part("files", b"Hello", "text/plain; charset=hex")], "Texts in 'hex'"),
-    ([asked(), part("files", b"abc", "text/plain; charset=utf-16")], "not the utf-16"),
-    ([asked(), part("files", b"!", "text/plain", more="\r\nContent-Transfer-Encoding: base64")], "not the base64"),
+    ([asked(), part("files", b"abc", "text/plain; charset=utf-16")], "not valid utf-16"),
+    ([asked(), part("files", b"!", "text/plain", more="\r\nContent-Transfer-Encoding: base64")], "not valid base64"),
     ([asked(), part("files", b"!", "text/plain", more="\r\nContent-Transfer-Encoding: x-uu")], "packed as 'x-uu'"),
 ]
 
@@ -200,7 +200,7 @@ async def test_a_form_that_breaks_off_is_400(client: httpx.AsyncClient) -> None:
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
-        ("multipart/form-data", "no boundary"),
+        ("multipart/form-data", "no multipart boundary"),
         ("multipart/form-data; boundary*=idna''B%FF", "boundary"),
         ("multipart/form-data; boundary*=undefined''B", "boundary"),
         (f"multipart/form-dataX; boundary={BOUNDARY}", "not JSON"),
@@ -234,19 +234,18 @@ class Endless(bytes):
 async def test_a_file_that_is_given_up_has_its_reader_until_it_ends(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("portico.site.READING_SECONDS", 0.01)
-    monkeypatch.setattr("portico.site.WAITING_SECONDS", 0.01)
-    read = parts.site.read
+    monkeypatch.setattr("portico.conversations.file_reader.READING_SECONDS", 0.01)
+    monkeypatch.setattr("portico.conversations.file_reader.WAITING_SECONDS", 0.01)
     endless, short = [File("a.txt", "text/plain", Endless(b"Hello"))], [File("b.txt", "text/plain", b"Hello")]
     try:
         for _ in range(READERS):
             with pytest.raises(BadRequest, match="too long"):
-                await read(endless, "Who?")
+                await parts.site.read_files(endless, "Who?", Caller())
         with pytest.raises(RateLimited):
-            await read(short, "Who?")
+            await parts.site.read_files(short, "Who?", Caller())
     finally:
         Endless.door.set()
-    monkeypatch.setattr("portico.site.READING_SECONDS", 60)
-    monkeypatch.setattr("portico.site.WAITING_SECONDS", 60)
+    monkeypatch.setattr("portico.conversations.file_reader.READING_SECONDS", 60)
+    monkeypatch.setattr("portico.conversations.file_reader.WAITING_SECONDS", 60)
 
-    assert [each.id for each in await read(short, "Who?")] == ["b.txt"]
+    assert [each.id for each in await parts.site.read_files(short, "Who?", Caller())] == ["b.txt"]

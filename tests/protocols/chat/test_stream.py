@@ -10,14 +10,14 @@ from tests.conformance.requirements import requirement
 from tests.protocols.chat.talk import QUIET, lines_of, message
 from tests.protocols.conftest import Endless, asking, listening, scripted, soon, telling
 
-from portico.ask.events import Failed, Finished, Found, Said, Understood
+from portico.ask.events import EndEvent, ErrorEvent, InterpretationEvent, ItemEvent, TextEvent
 from portico.errors import Unavailable, UnknownItem
 from portico.items import Item
 from portico.server.assembly import Parts
 
-ATTIC = Found(Item("attic", "rooms", {"name": "The attic"}), 80.0)
+ATTIC = ItemEvent(Item("attic", "rooms", {"name": "The attic"}), 80.0)
 CITED = (ATTIC.item.ref,)
-BEGUN = (Understood("a room", ("rooms",)), ATTIC, Said("It is ", CITED), Said("high up. ", CITED))
+BEGUN = (InterpretationEvent("a room", ("rooms",)), ATTIC, TextEvent("It is ", CITED), TextEvent("high up. ", CITED))
 
 
 async def lines(client: httpx.AsyncClient, path: str = "/chat/stream", **headers: str) -> list[dict[str, Any]]:
@@ -31,7 +31,7 @@ async def lines(client: httpx.AsyncClient, path: str = "/chat/stream", **headers
 )
 @requirement("chat:shape:no-nulls", "chat:answer:citations")
 async def test_a_stream_is_context_then_text_then_what_to_ask_next(parts: Parts) -> None:
-    async with asking(scripted(parts, telling(*BEGUN, Finished(1)))) as http:
+    async with asking(scripted(parts, telling(*BEGUN, EndEvent(1)))) as http:
         first, *pieces, last = await lines(http)
 
     assert first["delta"] == {"role": "assistant"}
@@ -77,8 +77,8 @@ async def test_no_accept_is_refused_and_nothing_is_compressed(
 @pytest.mark.parametrize(
     ("trouble", "told"),
     [
-        (Failed(UnknownItem("That is gone")), "That is gone"),
-        (Failed(Unavailable("hunter2")), "The site cannot answer this at the moment. Try again later."),
+        (ErrorEvent(UnknownItem("That is gone")), "That is gone"),
+        (ErrorEvent(Unavailable("hunter2")), "The site cannot answer this at the moment. Try again later."),
         (RuntimeError("hunter2"), "The site cannot answer this at the moment. Try again later."),
     ],
 )
@@ -95,7 +95,7 @@ async def test_an_error_in_the_middle_is_the_last_line(parts: Parts, trouble: An
 
 
 async def test_an_answer_of_blanks_is_what_was_found(parts: Parts) -> None:
-    blank = (Understood("a room", ("rooms",)), ATTIC, Said(" \n", CITED), Finished(1))
+    blank = (InterpretationEvent("a room", ("rooms",)), ATTIC, TextEvent(" \n", CITED), EndEvent(1))
     async with asking(scripted(parts, telling(*blank))) as http:
         _, *pieces, _ = await lines(http)
 
@@ -133,7 +133,7 @@ async def test_a_line_arrives_before_the_answer_is_over(parts: Parts) -> None:
 
 
 async def test_what_was_noted_at_the_end_comes_with_all_that_is_known(parts: Parts) -> None:
-    async with asking(scripted(parts, telling(*BEGUN, Finished(1, ("Some words did not count.",))))) as http:
+    async with asking(scripted(parts, telling(*BEGUN, EndEvent(1, ("Some words did not count.",))))) as http:
         first, *_, last = await lines(http)
 
     assert last["context"]["portico"]["notes"] == ["Some words did not count."]

@@ -59,7 +59,7 @@ async def test_it_says_only_what_the_caller_may_read_and_do(inn: Inn) -> None:
         anybody = (await client.get("/llms.txt")).text
         somebody = (await client.get("/llms.txt", headers=key)).text
 
-    cart = "- [view_cart](http://inn.example/operations#view_cart): What is in a cart."
+    cart = "- [view_cart](http://inn.example/operations#view_cart): Show what is in a cart."
     assert [(line in text) for text in (anybody, somebody) for line in ("## Collections", cart)] == [
         *(False, False),
         *(True, True),

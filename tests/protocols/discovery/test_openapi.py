@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 from tests.protocols.conftest import Inn, asking, frames_of, key_of, scripted, telling
 
-from portico.ask.events import Clarify, Failed, Promised, Question
+from portico.ask.events import ClarificationEvent, ErrorEvent, Question, TaskEvent
 from portico.errors import Conflict
 from portico.protocols.nlweb.answers import answer_schema
 from portico.protocols.nlweb.models import ask_schema, await_schema
@@ -208,7 +208,7 @@ async def test_its_examples_are_answered(client: httpx.AsyncClient) -> None:
 QUESTION = {"query": {"text": "rooms"}, "prefer": {"streaming": False}}
 WHEN = datetime(2026, 1, 2, tzinfo=UTC)
 TASK = Task("t1", Call("ask", {}), Caller(), TaskState.RUNNING, WHEN, WHEN, 0.25, "Thinking", estimate=60.0)
-BACK = Clarify("Tell me more", (Question("beds", "How many beds?", "single_select", ("1", "2"), "2"),))
+BACK = ClarificationEvent("Tell me more", (Question("beds", "How many beds?", "single_select", ("1", "2"), "2"),))
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ async def test_an_answer_is_what_is_published(client: httpx.AsyncClient, extra: 
     assert [each for each in ("Answer", "EarlierAnswer", "FlatAnswer") if fits(answer, each, found)] == [name]
 
 
-@pytest.mark.parametrize("event", [BACK, Promised(TASK), Failed(Conflict("Taken"))])
+@pytest.mark.parametrize("event", [BACK, TaskEvent(TASK), ErrorEvent(Conflict("Taken"))])
 @pytest.mark.parametrize(
     ("extra", "name"),
     [

@@ -5,10 +5,11 @@ from xml.etree import ElementTree
 
 import httpx
 import pytest
-from starlette.applications import Starlette
+from tests.edges import behind_edge
 from tests.protocols.conftest import Inn, asking, key_of
 
 from portico.protocols.discovery import sitemap
+from portico.protocols.edge import PUBLIC, Edge
 from portico.query import MAX_LIMIT
 from portico.server.assembly import Parts
 from portico.store.records import Put, Remove
@@ -29,14 +30,15 @@ async def large(inn: Inn) -> AsyncIterator[Parts]:
         yield parts
 
 
-def crawling(parts: Parts, *, of: Starlette | None = None, address: str = "10.0.0.1") -> httpx.AsyncClient:
+def crawling(parts: Parts, *, of: Edge | None = None, address: str = "10.0.0.1") -> httpx.AsyncClient:
     """A client of sitemaps that hold ten items each."""
     transport = httpx.ASGITransport(of or cut_small(parts), client=(address, 1))
     return httpx.AsyncClient(transport=transport, base_url=BASE)
 
 
-def cut_small(parts: Parts) -> Starlette:
-    return Starlette(routes=sitemap.routes(parts.site, parts.config, lambda: {"rooms": 35, "ledger": 1}, SIZE))
+def cut_small(parts: Parts) -> Edge:
+    routes = sitemap.routes(parts.site, parts.config, lambda: {"rooms": 35, "ledger": 1}, size=SIZE)
+    return behind_edge(parts.site, routes, PUBLIC)
 
 
 async def places(client: httpx.AsyncClient, path: str) -> list[str]:

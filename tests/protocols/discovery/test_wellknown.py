@@ -9,7 +9,7 @@ from mcp_types.version import SUPPORTED_PROTOCOL_VERSIONS
 from tests.protocols.conftest import Inn, asking
 
 from portico import __version__
-from portico.protocols.discovery.wellknown import PROTOCOLS
+from portico.protocols.mcp.description import REVISIONS
 from portico.server.assembly import Parts
 from portico.server.http import application
 from portico.store.records import Put
@@ -44,14 +44,14 @@ async def test_the_server_card_tells_how_to_connect(parts: Parts, path: str) -> 
                 "type": "streamable-http",
                 "url": "http://inn.example/mcp",
                 "headers": [key],
-                "supportedProtocolVersions": list(PROTOCOLS),
+                "supportedProtocolVersions": list(REVISIONS),
             }
         ],
     }
 
 
 def test_the_card_names_the_revisions_that_the_sdk_speaks() -> None:
-    assert set(PROTOCOLS) == set(SUPPORTED_PROTOCOL_VERSIONS)
+    assert set(REVISIONS) == set(SUPPORTED_PROTOCOL_VERSIONS)
 
 
 async def test_a_card_fits_whatever_the_site_is_called(inn: Inn) -> None:
@@ -122,7 +122,7 @@ async def test_pages_elsewhere_may_read_it(parts: Parts, path: str) -> None:
 
 async def test_the_card_names_the_server_as_it_names_itself(parts: Parts) -> None:
     app = application(parts)
-    hello = {"protocolVersion": PROTOCOLS[-2], "clientInfo": {"name": "somebody", "version": "1"}}
+    hello = {"protocolVersion": REVISIONS[-2], "clientInfo": {"name": "somebody", "version": "1"}}
     request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
         server = (await client.post("/mcp", json=request, headers={"accept": "application/json"})).json()["result"]

@@ -184,13 +184,14 @@ async def test_listing_and_trying_out_tools_is_counted_like_everything_else(inn:
             )
         ]
         body, headers = of("tools/call", name="ask", arguments={"query": {"text": "a room"}})
-        asked = (await client.post("/mcp", json=body, headers=headers)).json()
+        asked = await client.post("/mcp", json=body, headers=headers)
 
     codes = [answer.json().get("error", {}).get("code") for answer in answers]
     assert codes == [None, -32602, None, -32029]
     assert (answers[-1].status_code, int(answers[-1].headers["retry-after"]) >= 1) == (429, True)
-    assert asked["result"]["structuredContent"]["error"]["code"] == "RATE_LIMITED"
-    assert asked["result"]["isError"]
+    error = asked.json()["error"]
+    assert (asked.status_code, asked.json()["id"], error["code"]) == (429, 1, -32029)
+    assert error["data"]["error"] == "RateLimited"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tests.conformance.requirements import requirement
 from tests.protocols.conftest import scripted, soon
 from tests.protocols.mcp.conftest import ERAS, Era, structured, visiting
 
-from portico.ask.events import Clarify, Event, Finished, Found, Question, Understood
+from portico.ask.events import ClarificationEvent, EndEvent, Event, InterpretationEvent, ItemEvent, Question
 from portico.items import Item
 from portico.protocols.mcp import elicitation, server
 from portico.requests import Ask, Caller
@@ -24,12 +24,12 @@ ROOM = {"query": {"text": "a room"}}
 
 async def host(ask: Ask, _: Caller) -> AsyncIterator[Event]:
     """Asks for beds and a view, and names a room after what was answered."""
-    yield Understood(ask.text, ("rooms",))
+    yield InterpretationEvent(ask.text, ("rooms",))
     if not ask.answers and ask.may_clarify:
-        yield Clarify("Tell me more:", (BEDS, VIEW, EXTRAS))
+        yield ClarificationEvent("Tell me more:", (BEDS, VIEW, EXTRAS))
         return
-    yield Found(Item("room", "rooms", {"name": f"{dict(ask.answers)}"}, "1"), 0, 90)
-    yield Finished(1)
+    yield ItemEvent(Item("room", "rooms", {"name": f"{dict(ask.answers)}"}, "1"), 0, 90)
+    yield EndEvent(1)
 
 
 class Person:

@@ -7,11 +7,11 @@ import pytest
 
 from portico import errors
 from portico.errors import ConfigError, SiteError
-from portico.protocols import edge as door
+from portico.protocols import edge, jsonrpc
 from portico.protocols.mcp import errors as failures
-from portico.protocols.mcp.errors import CODES, INTERNAL, code_of, told
+from portico.protocols.mcp.errors import CODES, INTERNAL, code_of, rpc_error
 
-OURS = {errors.__name__, door.__name__}
+OURS = {errors.__name__, edge.__name__, jsonrpc.__name__}
 OF_JSON_RPC = {types.PARSE_ERROR, types.INVALID_REQUEST, types.METHOD_NOT_FOUND, types.INVALID_PARAMS, INTERNAL}
 
 
@@ -24,7 +24,7 @@ def kinds(of: type[SiteError] = SiteError) -> Iterator[type[SiteError]]:
 
 @pytest.mark.parametrize("kind", sorted(set(kinds()), key=lambda each: each.__name__))
 def test_every_error_has_a_code_and_says_nothing_of_the_inside(kind: type[SiteError]) -> None:
-    said = told(kind("It broke in /srv/portico"))
+    said = rpc_error(kind("It broke in /srv/portico"))
 
     assert said["code"] == code_of(kind("")).code
     assert (said["code"] == INTERNAL) == ("/srv/portico" not in said["message"])

@@ -12,11 +12,14 @@ from tests.protocols.conftest import Endless, Inn, key_of, listening, scripted, 
 from tests.protocols.mcp.conftest import ERAS, Era, connected
 from tests.protocols.mcp.test_edge import HEADERS, INITIALIZE, LIST, META, MODERN
 
-from portico.ask.events import Found, Understood
+from portico.ask.events import InterpretationEvent, ItemEvent
 from portico.items import Item
 from portico.server.assembly import Parts
 
-FOUND = (Understood("a room", ("rooms",)), Found(Item("attic", "rooms", {"name": "The attic"}, "1"), 0, 90))
+FOUND = (
+    InterpretationEvent("a room", ("rooms",)),
+    ItemEvent(Item("attic", "rooms", {"name": "The attic"}, "1"), 0, 90),
+)
 ASK: dict[str, Any] = {
     "name": "ask",
     "arguments": {"query": {"text": "a room"}},

@@ -10,13 +10,12 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp.shared.uri_template import UriTemplate
 from tests.conformance.requirements import requirement
-from tests.protocols.conftest import ROOMS, Inn, key_of
+from tests.protocols.conftest import ROOMS, Inn, asking, key_of
 from tests.protocols.mcp.conftest import ERAS, Era, visiting
 
 from portico.catalog import Collection, Field, FieldType
-from portico.errors import RateLimited
 from portico.protocols.mcp import resources
-from portico.protocols.nlweb.item_rendering import SCHEMA
+from portico.protocols.rendering import SCHEMA
 from portico.requests import Caller
 from portico.server.assembly import Parts
 from portico.store.records import Put
@@ -234,15 +233,21 @@ async def test_half_a_letter_is_no_address(parts: Parts) -> None:
 
 @pytest.mark.parametrize("uri", ["portico://catalog", "portico://items/rooms/attic", "portico://items/no/x", "nowhere"])
 async def test_reading_costs_a_request_found_or_not(inn: Inn, uri: str) -> None:
-    async with inn(limits={"anonymous_per_minute": 1}) as parts:
-        await parts.site.gate.spend(parts.site.identity.nobody())
+    message = {"jsonrpc": "2.0", "id": 1, "method": "resources/read", "params": {"uri": uri}}
+    headers = {"accept": "application/json, text/event-stream"}
+    async with inn(limits={"anonymous_per_minute": 1}) as parts, asking(parts, headers=headers) as http:
+        first, second = [await http.post("/mcp", json=message) for _ in range(2)]
 
-        with pytest.raises(RateLimited):
-            await resources.read_resource(parts.site, parts.site.identity.nobody(), uri)
+    assert first.status_code != 429
+    assert second.status_code == 429
 
 
 def test_an_address_is_written_as_it_is_read() -> None:
-    addresses = [resources.Address(), resources.Address("rooms"), *(resources.Address("rooms", id) for id in ODD_IDS)]
+    addresses = [
+        resources.ResourceAddress(),
+        resources.ResourceAddress("rooms"),
+        *(resources.ResourceAddress("rooms", id) for id in ODD_IDS),
+    ]
 
     assert [resources.address_of(each.uri) for each in addresses] == addresses
     assert addresses[2].uri == f"portico://items/rooms/{quote('a/b', safe='')}"

@@ -18,9 +18,9 @@ from tests.protocols.mcp.conftest import connected, visiting
 from portico.catalog import Collection
 from portico.errors import FeedExpired, Unavailable
 from portico.protocols.mcp import subscriptions
-from portico.protocols.mcp.resources import Address
-from portico.protocols.mcp.server import made
-from portico.protocols.mcp.subscriptions import Stream
+from portico.protocols.mcp.resources import ResourceAddress
+from portico.protocols.mcp.server import make_server
+from portico.protocols.mcp.subscriptions import ResourceStream
 from portico.requests import Caller, Watch
 from portico.server.assembly import Parts
 from portico.server.http import Serving, application, server_settings
@@ -71,7 +71,7 @@ async def until(holds: Callable[[], bool]) -> None:
 async def in_session(parts: Parts) -> AsyncIterator[tuple[Client, Told]]:
     """A client over a pipe, which has its standing stream from the start."""
     told = Told()
-    server = made(parts.site, parts.config, parts.observe, Caller(scopes=frozenset({"ask", "read:*"})))
+    server = make_server(parts.site, parts.config, parts.record, Caller(scopes=frozenset({"ask", "read:*"})))
     async with Client(server, mode="legacy", message_handler=told) as client:
         yield client, told
 
@@ -226,10 +226,10 @@ async def test_streams_are_counted_for_each_caller_and_for_all(parts: Parts, mon
 
 
 async def test_a_slow_reader_is_told_once_of_what_changed_often(parts: Parts) -> None:
-    stream = Stream(parts.site, parts.site.identity.nobody())
+    stream = ResourceStream(parts.site, parts.site.access.anonymous_caller())
     since = await parts.store.changes.head()
     for id in ("attic", "shed"):
-        stream.add(Address("rooms", id).uri, Address("rooms", id), since)
+        stream.add(ResourceAddress("rooms", id).uri, ResourceAddress("rooms", id), since)
     sent: list[str] = []
     may_go_on = asyncio.Event()
 
@@ -303,7 +303,7 @@ async def _come_and_go(port: int, followed: list[str]) -> None:
 def _watching() -> int:
     """Watches that run: of one collection there is one, however many of its items are followed."""
     names = [getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks()]
-    return names.count("Following._follow")
+    return names.count("CollectionWatch._follow")
 
 
 async def test_a_server_that_stops_ends_its_streams_in_good_order(parts: Parts) -> None:

@@ -13,7 +13,7 @@ from tests.conformance.requirements import requirement
 from tests.protocols.conftest import Endless, Inn, asking, key_of, listening, scripted, soon
 from tests.protocols.mcp.conftest import ERAS, Era, connected, structured, text_of, visiting
 
-from portico.ask.events import Found, Understood
+from portico.ask.events import InterpretationEvent, ItemEvent
 from portico.items import Item
 from portico.protocols.nlweb.answers import answer_schema
 from portico.server.assembly import Parts
@@ -147,8 +147,8 @@ async def test_a_tool_that_does_not_exist_is_an_error_of_the_protocol(parts: Par
 @pytest.mark.parametrize("era", ERAS)
 @requirement("mcp:cancellation:stops")
 async def test_an_ask_that_the_client_cancels_stops(parts: Parts, era: Era) -> None:
-    found = Found(Item("attic", "rooms", {"name": "The attic"}, "1"), 0, 90)
-    endless = Endless((Understood("a room", ("rooms",)), found))
+    found = ItemEvent(Item("attic", "rooms", {"name": "The attic"}, "1"), 0, 90)
+    endless = Endless((InterpretationEvent("a room", ("rooms",)), found))
     told = asyncio.Event()
 
     async def hear(*_: object) -> None:

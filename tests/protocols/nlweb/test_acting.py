@@ -91,7 +91,7 @@ async def test_the_address_of_a_picture_asks_nothing(house: Any) -> None:
         asked = {place: await client.get("/ask?query=rooms", headers={"sec-fetch-dest": place}) for place in PLACES}
 
     assert [each.status_code for each in asked.values()] == [200, 200, 400, 400]
-    assert asked["image"].json()["error"]["message"] == "Nobody reads an answer there"
+    assert asked["image"].json()["error"]["message"] == "`/ask` cannot be loaded as a resource of a page"
 
 
 PLACES = ("document", "empty", "image", "script")  # where a browser wants to have what it asks for

@@ -11,12 +11,12 @@ import pytest
 from tests.conformance.requirements import requirement
 from tests.protocols.conftest import Inn, asking
 
-from portico.access.identity import Credentials, make_key
+from portico.access.identity import RequestCredentials, make_key
 from portico.access.limits import Limits
 from portico.catalog import Danger
 from portico.requests import Call
 from portico.server.assembly import Parts
-from portico.telemetry import Broke, Observation
+from portico.telemetry import TelemetryEvent, UnexpectedError
 
 Json = dict[str, Any]
 
@@ -41,7 +41,7 @@ class Desk:
 
     parts: Parts
     client: httpx.AsyncClient
-    seen: list[Observation] = field(default_factory=list)
+    seen: list[TelemetryEvent] = field(default_factory=list)
 
     async def send(self, body: Any, path: str = "/ask") -> httpx.Response:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -55,15 +55,15 @@ class Desk:
         assert (body["error"]["code"], bool(body["error"]["message"])) == (code, True)
         assert set(body) <= {"_meta", "error", "query_id"}
         assert (await self.send({"query": {"text": "attic"}})).json()["results"][0]["@id"] == "attic"
-        assert [each for each in self.seen if isinstance(each, Broke)] == []
+        assert [each for each in self.seen if isinstance(each, UnexpectedError)] == []
 
 
 @pytest.fixture
 async def desk(inn: Inn, tmp_path: Path) -> AsyncIterator[Desk]:
     (tmp_path / "own.py").write_text(OWN)
     async with inn(operations=["own.py"], anonymous={"scopes": ["ask", "read:*", "execute:bake"]}) as parts:
-        seen: list[Observation] = []
-        observed = replace(parts, observe=seen.append)
+        seen: list[TelemetryEvent] = []
+        observed = replace(parts, record=seen.append)
         async with asking(observed) as client:
             yield Desk(observed, client, seen)
 
@@ -233,14 +233,14 @@ async def test_unknown_modes_and_formats_are_failures(
 
 
 async def _token(desk: Desk) -> str:
-    nobody = await desk.parts.site.caller(Credentials(address="127.0.0.1"))
+    nobody = await desk.parts.site.access.authenticate(RequestCredentials(address="127.0.0.1"))
     return (await desk.parts.site.call(Call("bake"), nobody)).id
 
 
 async def foreign(desk: Desk) -> str:
     token, record = make_key("other", ["ask", "execute:bake"], Danger.SAFE, 1)
     await desk.parts.store.keys.add(record)
-    other = await desk.parts.site.caller(Credentials(token))
+    other = await desk.parts.site.access.authenticate(RequestCredentials(token))
     return (await desk.parts.site.call(Call("bake"), other)).id
 
 
@@ -333,4 +333,4 @@ async def test_what_has_no_meaning_is_left_aside_and_breaks_nothing(desk: Desk, 
     assert answer.status_code == 200, answer.text
     kind = answer.json().get("_meta", {}).get("response_type", "answer")
     assert kind == "answer" or answer.json()["error"]["code"] == "NO_RESULTS", answer.text
-    assert [each for each in desk.seen if isinstance(each, Broke)] == []
+    assert [each for each in desk.seen if isinstance(each, UnexpectedError)] == []

@@ -8,7 +8,7 @@ from tests.conformance.requirements import requirement
 from portico import errors
 from portico.errors import SiteError
 from portico.protocols.nlweb import errors as failures
-from portico.protocols.nlweb.dialects import FLAT, V54, V55, Voice
+from portico.protocols.nlweb.dialects import FLAT, V54, V55, ClientInfo
 from portico.protocols.nlweb.errors import InvalidAction, MissingField, NoResults, UnsupportedFormat, UnsupportedMode
 
 CLASSES = [
@@ -24,7 +24,7 @@ DOCUMENTED = {200, 400, 401, 403, 429, 500}
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("dialect", [V55, V54, FLAT], ids=lambda dialect: dialect.name)
 def test_every_error_has_a_code_and_a_documented_status(kind: type[SiteError], dialect) -> None:
-    whole = failures.failure(kind("The sea is rough"), Voice(dialect))
+    whole = failures.failure_answer(kind("The sea is rough"), ClientInfo(dialect))
 
     assert whole.status in DOCUMENTED
     assert whole.body["_meta"] == {"response_type": dialect.response_type("failure"), "version": dialect.version}
@@ -66,7 +66,7 @@ def test_every_error_has_a_code_and_a_documented_status(kind: type[SiteError], d
     ids=lambda value: type(value).__name__ if isinstance(value, SiteError) else None,
 )
 def test_errors_have_the_codes_of_the_specification(error: SiteError, code: str, status: int) -> None:
-    whole = failures.failure(error, Voice())
+    whole = failures.failure_answer(error, ClientInfo())
 
     assert (whole.body["error"]["code"], whole.status) == (code, status)
 
@@ -84,14 +84,14 @@ def test_errors_have_the_codes_of_the_specification(error: SiteError, code: str,
     ids=lambda value: type(value).__name__ if isinstance(value, SiteError) else None,
 )
 def test_0_54_has_names_of_its_own_for_some(error: SiteError, code: str) -> None:
-    assert failures.failure(error, Voice(V54)).body["error"]["code"] == code
+    assert failures.failure_answer(error, ClientInfo(V54)).body["error"]["code"] == code
 
 
 @requirement("nlweb:note:errors-from-catalogue")
 def test_what_broke_inside_is_not_told() -> None:
     error = errors.Unavailable("connection to postgres://admin:secret@db failed")
 
-    assert failures.failure(error, Voice()).body["error"] == {
+    assert failures.failure_answer(error, ClientInfo()).body["error"] == {
         "code": "INTERNAL_ERROR",
         "message": "The site cannot answer this at the moment. Try again later.",
     }
@@ -100,18 +100,20 @@ def test_what_broke_inside_is_not_told() -> None:
 @requirement("nlweb:rate:http-429")
 @pytest.mark.parametrize(("wait", "seconds"), [(0.02, 1), (1.0, 1), (1.2, 2), (59.5, 60)])
 def test_who_is_too_fast_is_told_how_many_whole_seconds_to_wait(wait: float, seconds: int) -> None:
-    whole = failures.failure(errors.RateLimited("Too fast", retry_after=wait), Voice())
+    whole = failures.failure_answer(errors.RateLimited("Too fast", retry_after=wait), ClientInfo())
 
     assert whole.headers == {"retry-after": str(seconds)}
     assert whole.body["error"] == {"code": "RATE_LIMITED", "message": "Too fast", "retry_after": seconds}
 
 
 def test_who_is_unknown_is_told_how_to_be_known() -> None:
-    assert failures.failure(errors.Unauthenticated("Who?"), Voice()).headers == {"www-authenticate": "Bearer"}
+    assert failures.failure_answer(errors.Unauthenticated("Who?"), ClientInfo()).headers == {
+        "www-authenticate": "Bearer"
+    }
 
 
 def test_a_failure_carries_the_ids_of_its_request() -> None:
-    body = failures.failure(errors.BadRequest("What?"), Voice(FLAT, request_id="r1", query_id="q1")).body
+    body = failures.failure_answer(errors.BadRequest("What?"), ClientInfo(FLAT, request_id="r1", query_id="q1")).body
 
     assert body == {
         "_meta": {"response_type": "failure", "version": "0.55", "request_id": "r1"},

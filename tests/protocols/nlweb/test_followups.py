@@ -2,21 +2,21 @@
 
 from tests.protocols.conftest import asking, scripted, telling
 
-from portico.ask.events import Constraint, Finished, Found, Understood
+from portico.ask.events import Constraint, EndEvent, InterpretationEvent, ItemEvent
 from portico.items import Item
 from portico.server.assembly import Parts
 
 LIMIT = Constraint("price", "Preis unter 9", "unter 9")
 SOUPS = [
-    Found(
+    ItemEvent(
         Item(f"recipes/{each}", "recipes", {"@type": "Recipe", "name": f"Soup {each}", "totalTime": time}), 90.0, place
     )
     for place, (each, time) in enumerate({"A": "PT10M", "B": "PT20M", "C": "PT50M"}.items())
 ]
 
 
-async def meta(parts: Parts, *found: Found, **version: str) -> dict:
-    events = (Understood("Suppe", ("recipes",), (LIMIT,), language="de"), *found, Finished(len(found)))
+async def meta(parts: Parts, *found: ItemEvent, **version: str) -> dict:
+    events = (InterpretationEvent("Suppe", ("recipes",), (LIMIT,), language="de"), *found, EndEvent(len(found)))
     async with asking(scripted(parts, telling(*events))) as client:
         asked = {"query": {"text": "Suppe"}, "prefer": {"streaming": False}, "meta": version}
         return (await client.post("/ask", json=asked)).json()["_meta"]

@@ -14,8 +14,8 @@ import pytest
 from tests.conformance.requirements import requirement
 from tests.protocols.conftest import Endless, Inn, asking, frames_of, key_of, listening, scripted, soon, telling
 
-from portico.access.identity import Credentials, make_key
-from portico.ask.events import Clarify, Failed, Finished, Found, Question, Understood
+from portico.access.identity import RequestCredentials, make_key
+from portico.ask.events import ClarificationEvent, EndEvent, ErrorEvent, InterpretationEvent, ItemEvent, Question
 from portico.catalog import Danger
 from portico.errors import TimedOut, Unavailable
 from portico.items import Item
@@ -23,12 +23,12 @@ from portico.protocols.http import CALLER
 from portico.requests import Ask, Call, Caller
 from portico.server.assembly import Parts
 from portico.server.http import application
-from portico.telemetry import Broke, Metrics, Observation
+from portico.telemetry import Metrics, TelemetryEvent, UnexpectedError
 
-UNDERSTOOD = Understood("soup", ("rooms",))
-_NOBODY = Credentials(address="127.0.0.1")
-ATTIC = Found(Item("attic", "rooms", {"name": "The attic"}), 90.0)
-QUESTION = Clarify("Which?", (Question("view", "Which view?", "single_select", ("sea", "garden")),))
+UNDERSTOOD = InterpretationEvent("soup", ("rooms",))
+_NOBODY = RequestCredentials(address="127.0.0.1")
+ATTIC = ItemEvent(Item("attic", "rooms", {"name": "The attic"}), 90.0)
+QUESTION = ClarificationEvent("Which?", (Question("view", "Which view?", "single_select", ("sea", "garden")),))
 
 
 async def ask(client: httpx.AsyncClient, query: Any = "attic", **sections: Any) -> httpx.Response:
@@ -480,7 +480,7 @@ async def test_an_error_before_the_first_event_is_a_status_and_after_it_an_event
 
 @requirement("nlweb54:code:internal-error", "nlweb54:response:failure")
 async def test_0_54_what_breaks_is_an_internal_error(parts: Parts) -> None:
-    async with asking(scripted(parts, telling(UNDERSTOOD, Failed(Unavailable("secret"))))) as client:
+    async with asking(scripted(parts, telling(UNDERSTOOD, ErrorEvent(Unavailable("secret"))))) as client:
         answer = await ask(client, prefer={"streaming": False}, meta={"api_version": "0.54"})
 
     assert (answer.status_code, answer.json()["error"]["code"]) == (500, "INTERNAL_ERROR")
@@ -492,20 +492,20 @@ async def test_0_54_what_breaks_is_an_internal_error(parts: Parts) -> None:
 class Noting(Metrics):
     def __init__(self) -> None:
         super().__init__()
-        self.seen: list[Observation] = []
+        self.seen: list[TelemetryEvent] = []
 
-    def __call__(self, seen: Observation) -> None:
+    def __call__(self, seen: TelemetryEvent) -> None:
         self.seen.append(seen)
 
 
 @pytest.mark.parametrize("streaming", [True, False])
 async def test_the_operator_learns_what_broke(parts: Parts, streaming: bool) -> None:
     metrics = Noting()
-    broken = replace(scripted(parts, telling(UNDERSTOOD, ZeroDivisionError())), observe=metrics)
+    broken = replace(scripted(parts, telling(UNDERSTOOD, ZeroDivisionError())), record=metrics)
     async with asking(broken) as client:
         await ask(client, prefer={"streaming": streaming})
 
-    assert metrics.seen == [Broke("/ask", "ZeroDivisionError")]
+    assert metrics.seen == [UnexpectedError("/ask", "ZeroDivisionError")]
 
 
 @requirement("nlweb:note:stream-disconnect")
@@ -550,7 +550,7 @@ class Listening:
 
 @requirement("nlweb:meta:session-context", "nlweb:note:elicitation-answers")
 async def test_a_question_asked_back_is_answered_in_the_next_request(parts: Parts) -> None:
-    site = Listening((UNDERSTOOD, QUESTION, Finished(0)), (UNDERSTOOD, ATTIC, Finished(1)), (ATTIC, Finished(1)))
+    site = Listening((UNDERSTOOD, QUESTION, EndEvent(0)), (UNDERSTOOD, ATTIC, EndEvent(1)), (ATTIC, EndEvent(1)))
     async with asking(scripted(parts, site)) as client:
         first = (await ask(client, "a room", meta={"session_context": {"conversation_id": "conv_1"}})).json()
         session = first["_meta"]["session_context"]
@@ -601,7 +601,7 @@ async def test_a_foreign_token_is_reported_and_otherwise_ignored(client: httpx.A
     ],
 )
 async def test_only_those_who_can_answer_are_asked_back(inn: Inn, settings: dict, body: dict, may: bool) -> None:
-    site = Listening((UNDERSTOOD, Finished(0)))
+    site = Listening((UNDERSTOOD, EndEvent(0)))
     async with inn(**settings) as parts, asking(scripted(parts, site)) as client:
         await client.post("/ask", json={"query": {"text": "soup"}, **body})
 
@@ -637,7 +637,7 @@ async def look(client: httpx.AsyncClient, token: str, action: str = "checkin", *
 
 
 async def started(parts: Parts) -> str:
-    task = await parts.site.call(Call("bake", {"loaves": 3}), await parts.site.caller(_NOBODY))
+    task = await parts.site.call(Call("bake", {"loaves": 3}), await parts.site.access.authenticate(_NOBODY))
     return task.id
 
 

@@ -5,18 +5,22 @@ from typing import Any
 import pytest
 from tests.conformance.requirements import requirement
 
-from portico.ask.events import Action, Did, Found
+from portico.ask.events import Action, ItemEvent, OperationEvent
 from portico.items import Item
-from portico.protocols.nlweb.compat_054 import narrowed
+from portico.protocols import parse_config, request_segments
+from portico.protocols.nlweb.compat_054 import fit_to_054
 from portico.protocols.nlweb.dialects import FLAT, V54, V55
-from portico.protocols.nlweb.item_rendering import Premises, shown_action, shown_deed, shown_item
+from portico.protocols.nlweb.render import render_result
+from portico.protocols.rendering import RenderContext, render_action, render_completed_action
 
-SHOP = Premises("https://shop.example", {"recipes": "Recipe"}.get)
+SHOP = RenderContext(
+    "https://shop.example", {"recipes": "Recipe"}.get, request_segments=request_segments(parse_config({}))
+)
 BOOK = Action("book_table", "Book a table.", {"id": "r1"}, ("time",), "ReserveAction")
 
 
 def shown(data: dict[str, Any], dialect=V55, id: str = "r1", collection: str = "recipes", **found: Any) -> dict:
-    return shown_item(Found(Item(id, collection, data), 87.5, **found), SHOP, dialect)
+    return render_result(ItemEvent(Item(id, collection, data), 87.5, **found), SHOP, dialect)
 
 
 @requirement("nlweb:answer:item-fields")
@@ -211,21 +215,21 @@ def test_an_action_is_offered_in_the_form_of_each_protocol() -> None:
         "description": "Book a table. Needs also: time.",
     }
 
-    assert shown_action(BOOK, "HTTP", SHOP) == {
+    assert render_action(BOOK, "HTTP", SHOP) == {
         **common,
         "protocol": "HTTP",
         "method": "POST",
         "endpoint": "https://shop.example/operations/book_table",
         "params": {"id": "r1"},
     }
-    assert shown_action(BOOK, "MCP", SHOP) == {
+    assert render_action(BOOK, "MCP", SHOP) == {
         **common,
         "protocol": "MCP",
         "server": "https://shop.example/mcp",
         "tool": "book_table",
         "arguments": {"id": "r1"},
     }
-    assert shown_action(BOOK, "A2A", SHOP) == {
+    assert render_action(BOOK, "A2A", SHOP) == {
         **common,
         "protocol": "A2A",
         "agent_url": "https://shop.example/a2a",
@@ -238,11 +242,11 @@ def test_an_action_is_offered_in_the_form_of_each_protocol() -> None:
 
 
 def test_an_item_offers_its_actions_in_the_forms_that_are_served() -> None:
-    everywhere = Premises("https://shop.example", forms=("HTTP", "MCP", "A2A"))
-    found = Found(Item("r1", "recipes", {}), 1.0, actions=(BOOK,))
+    everywhere = RenderContext("https://shop.example", action_forms=("HTTP", "MCP", "A2A"))
+    found = ItemEvent(Item("r1", "recipes", {}), 1.0, actions=(BOOK,))
 
-    assert [each["protocol"] for each in shown_item(found, SHOP, V55)["actions"]] == ["HTTP"]
-    assert [each["protocol"] for each in shown_item(found, everywhere, V55)["actions"]] == ["HTTP", "MCP", "A2A"]
+    assert [each["protocol"] for each in render_result(found, SHOP, V55)["actions"]] == ["HTTP"]
+    assert [each["protocol"] for each in render_result(found, everywhere, V55)["actions"]] == ["HTTP", "MCP", "A2A"]
 
 
 @requirement("nlweb:note:action-no-credentials", "nlweb:note:action-origin")
@@ -307,19 +311,19 @@ def test_no_action_of_the_data_leads_to_where_the_site_is_told_to_do_things(targ
 
 
 def test_a_deed_is_an_action_that_is_completed() -> None:
-    assert shown_deed(Did("book_table", {"id": "b1", "note": None}), SHOP) == {
+    assert render_completed_action(OperationEvent("book_table", {"id": "b1", "note": None}), SHOP) == {
         "@type": "Action",
         "name": "book_table",
         "actionStatus": "CompletedActionStatus",
         "result": {"id": "b1"},
     }
-    assert "result" not in shown_deed(Did("forget", None), SHOP)
+    assert "result" not in render_completed_action(OperationEvent("forget", None), SHOP)
 
 
 def test_a_deed_says_what_the_things_are_called_that_its_result_names() -> None:
     mug = Item("mugs/1", "mugs", {"@type": "Product", "name": "Mug", "offers": {"price": 4, "priceCurrency": "GBP"}})
 
-    assert shown_deed(Did("order", {"mug": "mugs/1"}, (mug,)), SHOP)["object"] == [
+    assert render_completed_action(OperationEvent("order", {"mug": "mugs/1"}, (mug,)), SHOP)["object"] == [
         {"@type": "Product", "@id": "mugs/1", "name": "Mug", "priceCurrency": "GBP"}
     ]
 
@@ -360,4 +364,4 @@ def test_a_deed_says_what_the_things_are_called_that_its_result_names() -> None:
     ],
 )
 def test_members_have_the_shapes_that_clients_of_0_54_check(member: str, given: Any, fitting: Any) -> None:
-    assert narrowed({"@id": "m1", member: given}).get(member) == fitting
+    assert fit_to_054({"@id": "m1", member: given}).get(member) == fitting

@@ -10,36 +10,36 @@ from tests.conformance.requirements import requirement
 
 from portico.ask.events import (
     Action,
-    Clarify,
+    ClarificationEvent,
     Constraint,
-    Cost,
-    Did,
+    EndEvent,
+    ErrorEvent,
     Event,
-    Failed,
-    Finished,
-    Found,
-    Promised,
+    InterpretationEvent,
+    ItemEvent,
+    ModelUsage,
+    OperationEvent,
     Question,
-    Said,
-    Understood,
+    TaskEvent,
+    TextEvent,
 )
 from portico.errors import TimedOut, Unavailable
 from portico.items import Item
-from portico.protocols.nlweb.dialects import FLAT, V54, V55, Voice
-from portico.protocols.nlweb.errors import Whole
-from portico.protocols.nlweb.item_rendering import Premises
-from portico.protocols.nlweb.render import Manner, folded, rendering, streamed
+from portico.protocols.nlweb.dialects import FLAT, V54, V55, ClientInfo
+from portico.protocols.nlweb.errors import JsonAnswer
+from portico.protocols.nlweb.render import RenderOptions, collect_answer, make_renderer, stream_frames
+from portico.protocols.rendering import RenderContext
 from portico.requests import Call, Caller, Task, TaskState
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SUMMARY = frozenset({"list", "summarize"})
 
 
-def manner(dialect=V55, **said: Any) -> Manner:
-    voice = said.pop("voice", Voice(dialect, query_id="q1" if dialect is FLAT else ""))
-    return Manner(
+def manner(dialect=V55, **said: Any) -> RenderOptions:
+    voice = said.pop("voice", ClientInfo(dialect, query_id="q1" if dialect is FLAT else ""))
+    return RenderOptions(
         voice,
-        said.pop("premises", Premises("https://shop.example")),
+        said.pop("premises", RenderContext("https://shop.example")),
         lambda: NOW,
         lambda: 41,
         lambda clarify: {"conversation_id": "c1", "state_token": "pending" if clarify else "answered"},
@@ -53,15 +53,17 @@ async def each(events: tuple[Event, ...]) -> AsyncIterator[Event]:
         yield event
 
 
-async def stream(manner: Manner, *events: Event) -> list[tuple[str, dict]]:
-    return [(frame.name, frame.data) async for frame in streamed(each(events), rendering(manner))]
+async def stream(manner: RenderOptions, *events: Event) -> list[tuple[str, dict]]:
+    return [(frame.name, frame.data) async for frame in stream_frames(each(events), make_renderer(manner))]
 
 
-async def whole(manner: Manner, *events: Event) -> Whole:
-    return await folded(each(events), rendering(manner))
+async def whole(manner: RenderOptions, *events: Event) -> JsonAnswer:
+    return await collect_answer(each(events), make_renderer(manner))
 
 
-UNDERSTOOD = Understood("hot soup", ("recipes",), (Constraint("price", "price is less than 20", "cheap"),), ("mood",))
+UNDERSTOOD = InterpretationEvent(
+    "hot soup", ("recipes",), (Constraint("price", "price is less than 20", "cheap"),), ("mood",)
+)
 MEANT = {
     "decontextualized_query": "hot soup",
     "understood": {
@@ -74,8 +76,8 @@ SESSION = {"session_context": {"conversation_id": "c1", "state_token": "answered
 ENDED = {"processing_time_ms": 41}
 
 
-def found(id: str, place: int, score: float = 50.0, **more: Any) -> Found:
-    return Found(Item(id, "recipes", {"@type": "Recipe", "name": id.title()}), score, place, **more)
+def found(id: str, place: int, score: float = 50.0, **more: Any) -> ItemEvent:
+    return ItemEvent(Item(id, "recipes", {"@type": "Recipe", "name": id.title()}), score, place, **more)
 
 
 def item(id: str, score: float = 50.0, **more: Any) -> dict:
@@ -93,9 +95,9 @@ def flat_item(id: str) -> dict:
     return {**earlier_item(id), "siteUrl": "https://shop.example"}
 
 
-ANSWER = (UNDERSTOOD, found("stew", 1), found("soup", 0), Finished(2))
-SUMMED = (UNDERSTOOD, found("soup", 0), Said("Soup "), Said("is hot.", ("soup",)), Finished(1))
-QUESTIONS = Clarify(
+ANSWER = (UNDERSTOOD, found("stew", 1), found("soup", 0), EndEvent(2))
+SUMMED = (UNDERSTOOD, found("soup", 0), TextEvent("Soup "), TextEvent("is hot.", ("soup",)), EndEvent(1))
+QUESTIONS = ClarificationEvent(
     "Tell me more.",
     (
         Question("cuisine", "Which cuisine?", "single_select", ("Thai", "French")),
@@ -122,7 +124,7 @@ TASK = Task(
 )
 PROMISE = {"token": "task_1", "estimated_time": 40, "message": "Planning", "progress": 0.25}
 ERROR = {"code": "TIMEOUT", "message": "The model took too long"}
-BROKE_OFF = Failed(TimedOut("The model took too long"))
+BROKE_OFF = ErrorEvent(TimedOut("The model took too long"))
 
 
 # 0.55
@@ -133,7 +135,7 @@ CURRENT = {"response_type": "answer", "response_format": "conversational_search"
 
 @requirement("nlweb:response:format", "nlweb:note:version-echoed")
 async def test_0_55_whole_items_come_in_the_order_of_their_places() -> None:
-    assert await whole(manner(), *ANSWER) == Whole(
+    assert await whole(manner(), *ANSWER) == JsonAnswer(
         200, {"_meta": {**CURRENT, **SESSION, **ENDED}, "results": [item("soup"), item("stew")]}
     )
 
@@ -170,13 +172,13 @@ async def test_0_55_a_summary_stands_first_and_the_items_after_it() -> None:
 
 
 async def test_0_55_pieces_of_a_summary_come_before_it_for_who_wants_them() -> None:
-    said = Said("It is soup. ", ("soup",))
+    said = TextEvent("It is soup. ", ("soup",))
     piece = {"text": "It is soup. ", "citations": ["soup"]}
     usual = await stream(manner(modes=SUMMARY), *SUMMED[:-1], said, SUMMED[-1])
 
-    growing = await stream(manner(modes=SUMMARY, growing=True), *SUMMED[:-1], said, SUMMED[-1])
-    unplaced = await stream(manner(growing=True), said)
-    broken = await stream(manner(modes=SUMMARY, growing=True), said, Failed(TimedOut("It took too long")))
+    growing = await stream(manner(modes=SUMMARY, streams_text=True), *SUMMED[:-1], said, SUMMED[-1])
+    unplaced = await stream(manner(streams_text=True), said)
+    broken = await stream(manner(modes=SUMMARY, streams_text=True), said, ErrorEvent(TimedOut("It took too long")))
 
     assert [frame for frame in growing if frame[0] != "text"] == usual
     assert growing[-3:-2] == [("text", {"index": 0, **piece})]
@@ -187,7 +189,7 @@ async def test_0_55_pieces_of_a_summary_come_before_it_for_who_wants_them() -> N
 @pytest.mark.parametrize("dialect", [V54, FLAT], ids=lambda dialect: dialect.name)
 async def test_earlier_dialects_have_no_pieces_of_a_summary(dialect: Any) -> None:
     usual = await stream(manner(dialect, modes=SUMMARY), *SUMMED)
-    assert await stream(manner(dialect, modes=SUMMARY, growing=True), *SUMMED) == usual
+    assert await stream(manner(dialect, modes=SUMMARY, streams_text=True), *SUMMED) == usual
 
 
 async def test_0_55_what_is_said_unasked_comes_last() -> None:
@@ -205,7 +207,9 @@ async def test_0_55_what_is_said_unasked_comes_last() -> None:
     "nlweb:chatgpt:widget",
 )
 async def test_0_55_a_chatgpt_app_gets_prose_and_data() -> None:
-    app = manner(format="chatgpt_app", modes=SUMMARY, premises=Premises("https://shop.example", widget="ui://soup"))
+    app = manner(
+        format="chatgpt_app", modes=SUMMARY, premises=RenderContext("https://shop.example", widget="ui://soup")
+    )
 
     answer = await whole(app, *SUMMED)
     frames = await stream(app, *SUMMED)
@@ -223,7 +227,7 @@ async def test_0_55_a_chatgpt_app_gets_prose_and_data() -> None:
 async def test_without_a_summary_the_prose_is_a_list_of_names() -> None:
     many = [found(f"dish{number}", number) for number in range(12)]
 
-    answer = await whole(manner(format="chatgpt_app"), UNDERSTOOD, *many, Finished(12))
+    answer = await whole(manner(format="chatgpt_app"), UNDERSTOOD, *many, EndEvent(12))
 
     names = ", ".join(f"Dish{number}" for number in range(10))
     assert answer.body["content"] == [{"type": "text", "text": f"{names} and 2 more."}]
@@ -231,18 +235,18 @@ async def test_without_a_summary_the_prose_is_a_list_of_names() -> None:
 
 @requirement("nlweb:failure:no-results", "nlweb:note:stream-failure")
 async def test_0_55_nothing_found_is_a_failure_that_says_why() -> None:
-    nothing = (UNDERSTOOD, Finished(0, ("No recipe is that cheap.",)))
+    nothing = (UNDERSTOOD, EndEvent(0, ("No recipe is that cheap.",)))
     error = {"code": "NO_RESULTS", "message": "No recipe is that cheap."}
     meta = {"response_type": "failure", "version": "0.55", **MEANT}
     ended = {**meta, **SESSION, **ENDED, "notes": ["No recipe is that cheap."]}
 
-    assert await whole(manner(), *nothing) == Whole(200, {"_meta": ended, "error": error})
+    assert await whole(manner(), *nothing) == JsonAnswer(200, {"_meta": ended, "error": error})
     assert await stream(manner(), *nothing) == [
         ("start", {"_meta": {**meta, "streaming": True}}),
         ("error", {"_meta": meta, "error": error}),
         ("complete", {"_meta": ended}),
     ]
-    assert (await whole(manner(), Finished(0))).body["error"]["message"] == "Nothing here fits that question"
+    assert (await whole(manner(), EndEvent(0))).body["error"]["message"] == "No results for this question"
 
 
 @requirement(
@@ -252,11 +256,11 @@ async def test_0_55_nothing_found_is_a_failure_that_says_why() -> None:
     "nlweb:note:stream-objects",
 )
 async def test_0_55_questions_come_at_both_ends_of_a_stream() -> None:
-    events = (UNDERSTOOD, QUESTIONS, Finished(0))
+    events = (UNDERSTOOD, QUESTIONS, EndEvent(0))
     meta = {"response_type": "elicitation", "version": "0.55", **MEANT}
     ended = {**meta, "session_context": {"conversation_id": "c1", "state_token": "pending"}, **ENDED}
 
-    assert await whole(manner(), *events) == Whole(200, {"_meta": ended, "elicitation": ELICITATION})
+    assert await whole(manner(), *events) == JsonAnswer(200, {"_meta": ended, "elicitation": ELICITATION})
     assert await stream(manner(), *events) == [
         ("start", {"_meta": {**meta, "streaming": True}, "elicitation": ELICITATION}),
         ("complete", {"_meta": ended, "elicitation": ELICITATION}),
@@ -270,11 +274,13 @@ async def test_0_55_questions_come_at_both_ends_of_a_stream() -> None:
     "nlweb:promise:progress",
     "nlweb:note:stream-objects",
 )
-@pytest.mark.parametrize("events", [(UNDERSTOOD, Promised(TASK), Finished(0)), (UNDERSTOOD, Promised(TASK))])
+@pytest.mark.parametrize("events", [(UNDERSTOOD, TaskEvent(TASK), EndEvent(0)), (UNDERSTOOD, TaskEvent(TASK))])
 async def test_0_55_a_promise_comes_at_both_ends_of_a_stream_and_as_202(events: tuple[Event, ...]) -> None:
     meta = {"response_type": "promise", "version": "0.55", **MEANT}
 
-    assert await whole(manner(), *events) == Whole(202, {"_meta": {**meta, **SESSION, **ENDED}, "promise": PROMISE})
+    assert await whole(manner(), *events) == JsonAnswer(
+        202, {"_meta": {**meta, **SESSION, **ENDED}, "promise": PROMISE}
+    )
     assert await stream(manner(), *events) == [
         ("start", {"_meta": {**meta, "streaming": True}, "promise": PROMISE}),
         ("complete", {"_meta": {**meta, **SESSION, **ENDED}, "promise": PROMISE}),
@@ -289,14 +295,14 @@ async def test_0_55_an_answer_that_breaks_off_is_an_error_and_still_completes_on
     assert [name for name, _ in frames] == ["start", "result", "error", "complete"]
     assert frames[2][1] == {"_meta": meta, "error": ERROR}
     assert frames[3][1] == {"_meta": {**meta, **SESSION, **ENDED}}
-    assert await whole(manner(), UNDERSTOOD, found("soup", 0), BROKE_OFF) == Whole(
+    assert await whole(manner(), UNDERSTOOD, found("soup", 0), BROKE_OFF) == JsonAnswer(
         200, {"_meta": {**meta, **SESSION, **ENDED}, "error": ERROR}
     )
 
 
 @requirement("nlweb:http:500")
 async def test_0_55_a_whole_answer_that_fails_inside_has_the_status_of_its_error() -> None:
-    answer = await whole(manner(), UNDERSTOOD, Failed(Unavailable("postgres://secret")))
+    answer = await whole(manner(), UNDERSTOOD, ErrorEvent(Unavailable("postgres://secret")))
 
     assert (answer.status, answer.body["error"]["code"]) == (500, "INTERNAL_ERROR")
     assert "secret" not in str(answer.body)
@@ -304,14 +310,16 @@ async def test_0_55_a_whole_answer_that_fails_inside_has_the_status_of_its_error
 
 async def test_0_55_a_deed_is_an_item_of_the_answer() -> None:
     deed = {"@type": "Action", "name": "book_table", "actionStatus": "CompletedActionStatus", "result": {"id": "b1"}}
-    events = (UNDERSTOOD, Did("book_table", {"id": "b1"}), Finished(1))
+    events = (UNDERSTOOD, OperationEvent("book_table", {"id": "b1"}), EndEvent(1))
 
     assert (await whole(manner(), *events)).body["results"] == [deed]
     assert (await stream(manner(), *events))[1] == ("result", {"index": 0, "item": deed})
 
 
 async def test_what_is_found_after_a_deed_stands_after_it() -> None:
-    frames = await stream(manner(), UNDERSTOOD, Did("book_table", {}), found("stew", 1), found("soup", 0), Finished(3))
+    frames = await stream(
+        manner(), UNDERSTOOD, OperationEvent("book_table", {}), found("stew", 1), found("soup", 0), EndEvent(3)
+    )
 
     assert [(data["index"], data["item"]["name"]) for name, data in frames if name == "result"] == [
         (0, "book_table"),
@@ -322,7 +330,7 @@ async def test_what_is_found_after_a_deed_stands_after_it() -> None:
 
 @requirement("nlweb:note:meta-cost")
 async def test_cost_and_notes_are_told_when_there_are_any() -> None:
-    events = (UNDERSTOOD, found("soup", 0), Finished(1, ("Ranked by words alone.",), Cost(2, 900, 80, 0.001)))
+    events = (UNDERSTOOD, found("soup", 0), EndEvent(1, ("Ranked by words alone.",), ModelUsage(2, 900, 80, 0.001)))
 
     meta = (await whole(manner(), *events)).body["_meta"]
 
@@ -338,20 +346,20 @@ async def test_what_the_request_said_in_vain_is_reported_before_what_was_not_und
 
 @requirement("nlweb:note:stream-distinct")
 async def test_an_item_that_comes_twice_is_sent_once() -> None:
-    frames = await stream(manner(), UNDERSTOOD, found("soup", 0), found("soup", 1), Finished(1))
+    frames = await stream(manner(), UNDERSTOOD, found("soup", 0), found("soup", 1), EndEvent(1))
 
     assert [data["index"] for name, data in frames if name == "result"] == [0]
 
 
 @requirement("nlweb:note:request-id")
 async def test_a_request_id_is_sent_back() -> None:
-    voice = Voice(V55, request_id="req_1")
+    voice = ClientInfo(V55, request_id="req_1")
 
     assert (await whole(manner(voice=voice), *ANSWER)).body["_meta"]["request_id"] == "req_1"
 
 
 async def test_dual_frames_are_for_callers_that_named_no_version() -> None:
-    undeclared = manner(voice=Voice(V55, declared=False), dual_frames=True)
+    undeclared = manner(voice=ClientInfo(V55, declared=False), dual_frames=True)
 
     assert (await stream(undeclared, *ANSWER))[1][1] == {"index": 1, "item": item("stew"), "results": [item("stew")]}
     assert "results" not in (await stream(manner(dual_frames=True), *ANSWER))[1][1]
@@ -361,7 +369,7 @@ async def test_dual_frames_are_for_callers_that_named_no_version() -> None:
 async def test_actions_are_shown_with_their_item() -> None:
     booking = found("soup", 0, actions=(Action("order", "Order it.", {"id": "soup"}),))
 
-    shown = (await whole(manner(), UNDERSTOOD, booking, Finished(1))).body["results"][0]
+    shown = (await whole(manner(), UNDERSTOOD, booking, EndEvent(1))).body["results"][0]
 
     assert [each["endpoint"] for each in shown["actions"]] == ["https://shop.example/operations/order"]
 
@@ -384,7 +392,7 @@ async def test_0_54_meta_comes_first_then_results_without_names_then_the_end() -
 
 @requirement("nlweb54:response:meta", "nlweb54:response:answer", "nlweb:note:version-echoed")
 async def test_0_54_whole_answers_have_titled_types() -> None:
-    assert await whole(LISTS, *ANSWER) == Whole(
+    assert await whole(LISTS, *ANSWER) == JsonAnswer(
         200,
         {"_meta": {**EARLIER, **SESSION, **ENDED}, "results": [earlier_item("soup"), earlier_item("stew")]},
     )
@@ -400,28 +408,28 @@ async def test_0_54_answers_apps_unless_asked_otherwise() -> None:
         ("", {"structuredData": [earlier_item("soup")]}),
         ("", {"content": content}),
     ]
-    assert await whole(manner(V54), *SUMMED) == Whole(
+    assert await whole(manner(V54), *SUMMED) == JsonAnswer(
         200, {"_meta": meta, "content": content, "structuredData": [earlier_item("soup")]}
     )
 
 
 @requirement("nlweb54:note:no-results")
 async def test_0_54_nothing_found_is_a_failure() -> None:
-    nothing = (UNDERSTOOD, Finished(0))
+    nothing = (UNDERSTOOD, EndEvent(0))
     meta = {name: value for name, value in EARLIER.items() if name != "response_format"}
     failed = {
         "_meta": {**meta, "response_type": "Failure", **SESSION, **ENDED},
-        "error": {"code": "NO_RESULTS", "message": "Nothing here fits that question"},
+        "error": {"code": "NO_RESULTS", "message": "No results for this question"},
     }
 
     assert await stream(LISTS, *nothing) == [("", failed)]
-    assert await whole(LISTS, *nothing) == Whole(200, failed)
+    assert await whole(LISTS, *nothing) == JsonAnswer(200, failed)
 
 
 @requirement("nlweb54:response:elicitation", "nlweb54:response:promise")
 async def test_0_54_questions_and_promises_are_objects_with_meta() -> None:
-    asked = await stream(LISTS, UNDERSTOOD, QUESTIONS, Finished(0))
-    promised = await stream(LISTS, UNDERSTOOD, Promised(TASK))
+    asked = await stream(LISTS, UNDERSTOOD, QUESTIONS, EndEvent(0))
+    promised = await stream(LISTS, UNDERSTOOD, TaskEvent(TASK))
 
     assert len(asked) == len(promised) == 1
     assert asked[0][1]["_meta"]["response_type"] == "Elicitation"
@@ -429,7 +437,7 @@ async def test_0_54_questions_and_promises_are_objects_with_meta() -> None:
     assert asked[0][1]["elicitation"] == ELICITATION
     assert promised[0][1]["_meta"]["response_type"] == "Promise"
     assert promised[0][1]["promise"] == PROMISE
-    assert (await whole(LISTS, Promised(TASK))).status == 202
+    assert (await whole(LISTS, TaskEvent(TASK))).status == 202
 
 
 @requirement("nlweb54:response:failure")
@@ -442,11 +450,11 @@ async def test_0_54_an_answer_that_breaks_off_ends_with_a_failure() -> None:
 
 
 async def test_0_54_kinds_that_the_known_page_drops_come_as_data_too() -> None:
-    lamp = Found(Item("lamp", "recipes", {"@type": "Product", "name": "Lamp"}), 50.0, 1)
+    lamp = ItemEvent(Item("lamp", "recipes", {"@type": "Product", "name": "Lamp"}), 50.0, 1)
     shown = {**earlier_item("lamp"), "@type": "Product", "schema_object": {"@type": "Product", "name": "Lamp"}}
 
-    frames = await stream(LISTS, UNDERSTOOD, found("soup", 0), lamp, Finished(2))
-    whole_answer = await whole(LISTS, UNDERSTOOD, found("soup", 0), lamp, Finished(2))
+    frames = await stream(LISTS, UNDERSTOOD, found("soup", 0), lamp, EndEvent(2))
+    whole_answer = await whole(LISTS, UNDERSTOOD, found("soup", 0), lamp, EndEvent(2))
 
     assert [data for _, data in frames[1:]] == [
         {"results": [earlier_item("soup")]},
@@ -501,7 +509,7 @@ async def test_flat_summaries_and_generated_answers_have_messages_of_their_own()
 
 @requirement("nlwebflat:answer:ask-user")
 async def test_flat_questions_are_put_in_words_with_their_options() -> None:
-    frames = await stream(manner(FLAT), UNDERSTOOD, QUESTIONS, Finished(0))
+    frames = await stream(manner(FLAT), UNDERSTOOD, QUESTIONS, EndEvent(0))
 
     assert frames == [
         ANALYSIS,
@@ -516,9 +524,9 @@ async def test_flat_questions_are_put_in_words_with_their_options() -> None:
 
 @requirement("nlwebflat:answer:messages")
 async def test_flat_promises_failures_and_memories_are_messages_that_the_known_page_shows() -> None:
-    promised = await stream(manner(FLAT), UNDERSTOOD, Promised(TASK))
+    promised = await stream(manner(FLAT), UNDERSTOOD, TaskEvent(TASK))
     failed = await stream(manner(FLAT), UNDERSTOOD, BROKE_OFF)
-    remembered = await stream(manner(FLAT, remembers="vegan"), *ANSWER)
+    remembered = await stream(manner(FLAT, memory_text="vegan"), *ANSWER)
 
     assert promised[1:] == [
         message("intermediate_message", message="Planning", token="task_1", promise=PROMISE),
@@ -533,7 +541,7 @@ async def test_flat_promises_failures_and_memories_are_messages_that_the_known_p
 
 @requirement("nlwebflat:answer:json")
 async def test_flat_whole_answers_hold_each_message_by_its_type() -> None:
-    assert await whole(manner(FLAT, modes=SUMMARY), *SUMMED) == Whole(
+    assert await whole(manner(FLAT, modes=SUMMARY), *SUMMED) == JsonAnswer(
         200,
         {
             "query_id": "q1",
@@ -542,9 +550,9 @@ async def test_flat_whole_answers_hold_each_message_by_its_type() -> None:
             "summary": {"message": "Soup is hot."},
         },
     )
-    assert (await whole(manner(FLAT), UNDERSTOOD, Finished(0))).body["results"] == []
+    assert (await whole(manner(FLAT), UNDERSTOOD, EndEvent(0))).body["results"] == []
     assert (await whole(manner(FLAT), UNDERSTOOD, QUESTIONS)).body["ask_user"]["questions"] == ELICITATION["questions"]
-    promised = await whole(manner(FLAT), UNDERSTOOD, Promised(TASK))
+    promised = await whole(manner(FLAT), UNDERSTOOD, TaskEvent(TASK))
     assert (promised.status, promised.body["intermediate_message"]["token"]) == (202, "task_1")
     failed = await whole(manner(FLAT), UNDERSTOOD, BROKE_OFF)
     assert failed.body["error"] == ERROR
@@ -560,10 +568,10 @@ async def test_flat_whole_answers_hold_each_message_by_its_type() -> None:
     ids=["0.55", "0.54", "flat"],
 )
 async def test_what_breaks_still_ends_as_the_dialect_wants(dialect, last: str) -> None:
-    answer = rendering(manner(dialect))
-    answer.take(UNDERSTOOD)
+    answer = make_renderer(manner(dialect))
+    answer.add(UNDERSTOOD)
 
-    frames = answer.broken()
+    frames = answer.abort()
 
     assert frames[-1].name == last
     assert any(frame.data.get("error", {}).get("code") == "INTERNAL_ERROR" for frame in frames)

@@ -7,16 +7,16 @@ from tests.conformance.requirements import requirement
 
 from portico.config import Asking
 from portico.errors import BadRequest
-from portico.protocols.nlweb.dialects import FLAT, V54, V55, voice_of
+from portico.protocols.nlweb.dialects import FLAT, V54, V55, parse_client_info
 from portico.protocols.nlweb.errors import InvalidAction, MissingField, UnsupportedFormat, UnsupportedMode
-from portico.protocols.nlweb.models import Wish, read_ask, read_await
+from portico.protocols.nlweb.models import AskRequest, parse_ask, parse_await
 from portico.requests import Ask
 
 SETTINGS = Asking(items=10, most=50)
 
 
-def read(raw: Any, *, flat: bool = False, language: str = "") -> Wish:
-    return read_ask(raw, voice_of(raw, flat=flat), SETTINGS, language)
+def read(raw: Any, *, flat: bool = False, language: str = "") -> AskRequest:
+    return parse_ask(raw, parse_client_info(raw, flat=flat), SETTINGS, language)
 
 
 def asked(query: Any = None, **sections: Any) -> Ask:
@@ -44,17 +44,17 @@ def asked(query: Any = None, **sections: Any) -> Ask:
     ],
 )
 def test_a_request_is_answered_in_its_own_dialect(raw: Any, dialect: Any, declared: bool) -> None:
-    voice = voice_of(raw)
+    voice = parse_client_info(raw)
 
     assert (voice.dialect, voice.declared) == (dialect, declared)
 
 
 def test_ids_of_the_caller_are_echoed_within_bounds() -> None:
-    assert voice_of({"query": {}, "meta": {"request_id": "req_1"}}).request_id == "req_1"
-    assert voice_of({"query": {}, "meta": {"request_id": 7}}).request_id == 7
-    assert voice_of({"query": {}, "meta": {"request_id": {"a": 1}}}).request_id == ""
-    assert voice_of({"query": "soup", "query_id": "q" * 500}).query_id == "q" * 128
-    assert voice_of({"query": "soup"}).query_id.startswith("query_")
+    assert parse_client_info({"query": {}, "meta": {"request_id": "req_1"}}).request_id == "req_1"
+    assert parse_client_info({"query": {}, "meta": {"request_id": 7}}).request_id == 7
+    assert parse_client_info({"query": {}, "meta": {"request_id": {"a": 1}}}).request_id == ""
+    assert parse_client_info({"query": "soup", "query_id": "q" * 500}).query_id == "q" * 128
+    assert parse_client_info({"query": "soup"}).query_id.startswith("query_")
 
 
 # Section 3 of the specification
@@ -281,7 +281,7 @@ def test_a_flat_request_from_a_url_means_what_a_nested_one_means() -> None:
         start=10,
         remember=True,
     )
-    assert (wish.voice.dialect, wish.voice.query_id, wish.streaming, wish.remembers) == (FLAT, "q1", False, "vegan")
+    assert (wish.client.dialect, wish.client.query_id, wish.streaming, wish.memory_text) == (FLAT, "q1", False, "vegan")
 
 
 def test_what_the_known_page_sends_when_nothing_was_chosen_asks_a_plain_question() -> None:
@@ -301,13 +301,13 @@ def test_what_the_known_page_sends_when_nothing_was_chosen_asks_a_plain_question
 def test_nothing_to_remember_is_nothing_also_with_commas(said: Any) -> None:
     wish = read({"query": "soup", "item_to_remember": said})
 
-    assert (wish.remembers, wish.ask) == ("", Ask("soup"))
+    assert (wish.memory_text, wish.ask) == ("", Ask("soup"))
 
 
 def test_what_is_to_be_remembered_is_kept_with_the_commas_around_it() -> None:
     wish = read({"query": "soup", "item_to_remember": ",vegan, "})
 
-    assert (wish.remembers, wish.ask.memory, wish.ask.remember) == (",vegan,", (",vegan,",), True)
+    assert (wish.memory_text, wish.ask.memory, wish.ask.remember) == (",vegan,", (",vegan,",), True)
 
 
 @pytest.mark.parametrize(
@@ -351,7 +351,7 @@ def test_a_flat_request_without_one_question_is_refused(raw: dict) -> None:
     with pytest.raises(BadRequest) as refusal:
         read(raw, flat=True)
 
-    assert refusal.value.message.startswith("query ")
+    assert refusal.value.message.startswith("`query` ")
 
 
 # Await
@@ -360,7 +360,7 @@ def test_a_flat_request_without_one_question_is_refused(raw: dict) -> None:
 def test_a_look_at_a_promise_names_its_token_and_an_action() -> None:
     raw = {"promise_token": "t1", "action": "cancel", "prefer": {"streaming": True}, "meta": {"version": "0.55"}}
 
-    look = read_await(raw, voice_of(raw))
+    look = parse_await(raw, parse_client_info(raw))
 
     assert (look.token, look.cancel, look.streaming, look.format) == ("t1", True, True, "conversational_search")
 
@@ -371,7 +371,7 @@ def test_a_look_at_a_promise_names_its_token_and_an_action() -> None:
 )
 def test_a_look_without_a_token_misses_it(raw: dict) -> None:
     with pytest.raises(MissingField):
-        read_await(raw, voice_of(raw))
+        parse_await(raw, parse_client_info(raw))
 
 
 @requirement("nlweb:await:action-required")
@@ -379,4 +379,4 @@ def test_a_look_without_a_token_misses_it(raw: dict) -> None:
 def test_an_action_is_checkin_or_cancel(action: Any) -> None:
     raw = {"promise_token": "t1", "action": action}
     with pytest.raises(InvalidAction):
-        read_await(raw, voice_of(raw))
+        parse_await(raw, parse_client_info(raw))

@@ -13,15 +13,15 @@ from tests.protocols.conftest import Endless, Inn, frames_of, key_of, listening,
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from portico.ask.events import Event, Finished, Found, Understood
+from portico.ask.events import EndEvent, Event, InterpretationEvent, ItemEvent
 from portico.items import Item
 from portico.protocols.nlweb.socket import MAX_WAITING
 from portico.requests import Ask, Caller
 from portico.server.assembly import Parts
 
 PASSING = {"session_context", "processing_time_ms"}
-UNDERSTOOD = Understood("soup", ("rooms",))
-ATTIC = Found(Item("attic", "rooms", {"name": "The attic"}), 90.0)
+UNDERSTOOD = InterpretationEvent("soup", ("rooms",))
+ATTIC = ItemEvent(Item("attic", "rooms", {"name": "The attic"}), 90.0)
 
 
 @asynccontextmanager
@@ -88,7 +88,7 @@ async def test_a_streamed_answer_comes_as_named_events(parts: Parts) -> None:
 
 
 async def test_other_dialects_stream_bare_frames(parts: Parts) -> None:
-    async with talking(scripted(parts, telling(UNDERSTOOD, ATTIC, Finished(1)))) as socket:
+    async with talking(scripted(parts, telling(UNDERSTOOD, ATTIC, EndEvent(1)))) as socket:
         await say(socket, meta={"api_version": "0.54"})
         earlier = [await heard(socket) for _ in range(3)]
         await say(socket, "attic", query_id="q1")
@@ -105,7 +105,7 @@ async def test_requests_are_answered_one_after_the_other(parts: Parts) -> None:
 
     async def script(ask: Ask, _: Caller) -> AsyncIterator[Event]:
         running.add(ask.text)
-        yield Understood(ask.text, ())
+        yield InterpretationEvent(ask.text, ())
         for _ in range(50):
             await asyncio.sleep(0)
         together.append(len(running))

@@ -11,7 +11,7 @@ from tests.protocols.conftest import asking, scripted, telling
 from tests.protocols.mcp.conftest import structured, visiting
 from tests.protocols.nlweb.test_http import ATTIC, QUESTION, UNDERSTOOD, ask, frames
 
-from portico.ask.events import Finished
+from portico.ask.events import EndEvent
 from portico.server.assembly import Parts
 
 EARLIER = ({"api_version": "0.54"}, {"version": "0.54"}, {"api_version": 0.54}, {"version": 0.54})
@@ -49,7 +49,7 @@ async def test_the_first_frame_of_an_elicitation_stream_already_says_so(parts: P
 
 @requirement("nlweb54:note:stream-order")
 async def test_0_54_the_first_frame_of_an_answer_has_the_question_as_it_was_understood(parts: Parts) -> None:
-    async with asking(scripted(parts, telling(UNDERSTOOD, ATTIC, Finished(1)))) as client:
+    async with asking(scripted(parts, telling(UNDERSTOOD, ATTIC, EndEvent(1)))) as client:
         first, second = frames(await ask(client, prefer=LISTS, meta={"api_version": "0.54"}))
 
     assert first[1]["_meta"]["response_type"] == "Answer"

@@ -13,7 +13,7 @@ from tests.conformance.requirements import requirement
 from tests.models.endpoint import ModelEndpoint, Received, Reply, Status
 from tests.protocols.conftest import Inn, asking, listening
 
-from portico.ask.llm import SWAY
+from portico.ask.llm import MAX_MOVE
 from portico.server.assembly import Parts
 from portico.store.records import Put
 
@@ -143,7 +143,7 @@ async def test_an_item_that_gives_orders_gains_no_more_than_its_bounds(
         obeyed = scores(await ask(client, {"text": "brass lamp ", "limit": 20}))
 
     assert obeyed["rope"] > by_search["rope"]
-    assert {id: score for id, score in obeyed.items() if abs(score - by_search[id]) > SWAY + 0.1} == {}
+    assert {id: score for id, score in obeyed.items() if abs(score - by_search[id]) > MAX_MOVE + 0.1} == {}
     assert list(obeyed.values()) == sorted(obeyed.values(), reverse=True)
 
 

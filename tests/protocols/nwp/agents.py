@@ -14,14 +14,14 @@ import httpx
 from msgspec import Meta
 from tests.protocols.conftest import ROOMS
 
-from portico.config import parse_config
 from portico.errors import Conflict
 from portico.operations import Context, operation
+from portico.protocols import parse_config
 from portico.protocols.nwp.frames import Frame, decode, decode_any, read_header
 from portico.server.assembly import Parts, opened_site
 from portico.server.http import application
 from portico.store.records import Put
-from portico.telemetry import Observe, nowhere
+from portico.telemetry import Recorder, discard
 
 HERE = "tests.protocols.nwp.agents"
 ANYBODY: dict[str, Any] = {"scopes": ["ask", "read:*", "execute:*"]}
@@ -87,11 +87,11 @@ async def wait_for_rain(context: Context) -> dict[str, Any]:
 
 @asynccontextmanager
 async def opened_inn(
-    folder: Path, store: str = "sqlite:///:memory:", observe: Observe = nowhere, **said: Any
+    folder: Path, store: str = "sqlite:///:memory:", record: Recorder = discard, **said: Any
 ) -> AsyncIterator[Parts]:
     """The inn with these settings. Where there are rooms already, they stay as they are."""
     settings = {"search": {"embedder": "none:"}, "store": {"url": store}, "folder": str(folder), "operations": [HERE]}
-    async with opened_site(parse_config({**settings, "anonymous": ANYBODY, **said}), observe=observe) as parts:
+    async with opened_site(parse_config({**settings, "anonymous": ANYBODY, **said}), record=record) as parts:
         await parts.store.collections.declare(parts.config.collection("rooms"))
         if not await parts.store.items.get("rooms", "attic"):
             await parts.store.items.write("rooms", [Put(id, data) for id, data in ROOMS.items()])

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,9 @@ from cryptography.x509.oid import NameOID
 from msgspec import structs
 from tests.protocols.conftest import ROOMS
 
-from portico.config import parse_config
-from portico.protocols.nwp.frames import Frame, HelloFrame, Tier, decode, decode_any, encode, read_header
-from portico.protocols.nwp.native import Patience
+from portico.protocols import parse_config
+from portico.protocols.nwp.frames import EncodingTier, Frame, HelloFrame, decode, decode_any, encode, read_header
+from portico.protocols.nwp.native import NativePort, NativeTimeouts
 from portico.server.assembly import Parts, opened_site
 from portico.server.http import Serving, application, listening_of, server_settings
 from portico.store.records import Put
@@ -62,14 +63,17 @@ async def native_inn(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
 
 
 @asynccontextmanager
-async def serving(parts: Parts, patience: Patience | None = None) -> AsyncIterator[Ports]:
+async def serving(parts: Parts, patience: NativeTimeouts | None = None) -> AsyncIterator[Ports]:
     """Where a real server of a site listens, natively too. Leaving stops it as an operator does."""
     server = structs.replace(parts.config.server, port=0, nwp_port=0)
     config, listeners = listening_of(structs.replace(parts.config, server=server))
     parts = replace(parts, config=config)
     app = application(parts)
     running = Serving(server_settings(parts, app), app)
-    running.listen_natively(listeners.native, parts, patience)
+    with pytest.MonkeyPatch.context() as patch:
+        if patience:
+            patch.setattr("portico.protocols.nwp.routes.NativePort", partial(NativePort, timeouts=patience))
+        running.listen_natively(listeners.native)
     work = asyncio.create_task(running.serve(sockets=[listeners.http]))
     try:
         async with asyncio.timeout(10):
@@ -84,7 +88,7 @@ async def serving(parts: Parts, patience: Patience | None = None) -> AsyncIterat
 class Native:
     """An agent with a connection. Whatever it waits for takes seconds at most."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tier: Tier) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tier: EncodingTier) -> None:
         self.reader = reader
         self.writer = writer
         self.tier = tier
@@ -97,7 +101,7 @@ class Native:
         reader, writer = await asyncio.open_connection(
             "127.0.0.1", port, ssl=tls, server_hostname=named, local_addr=(address, 0)
         )
-        return cls(reader, writer, Tier.JSON)
+        return cls(reader, writer, EncodingTier.JSON)
 
     @classmethod
     async def open(

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from portico.config import parse_config
+from portico.protocols import parse_config
 from portico.server.assembly import Parts, opened_site
 from portico.store.records import Put
 

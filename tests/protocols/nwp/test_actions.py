@@ -13,7 +13,7 @@ from tests.protocols.conftest import key_of
 from tests.protocols.nwp.agents import BEGUN, DOORS, RESERVED, Agent, agent_of, code, held, opened_inn, reached
 
 from portico.protocols.nwp import actions
-from portico.protocols.nwp.frames import ActionFrame, CapsFrame, Tier, decode, encode
+from portico.protocols.nwp.frames import ActionFrame, CapsFrame, EncodingTier, decode, encode
 from portico.server.assembly import Parts
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -73,7 +73,7 @@ async def test_the_name_of_an_action_may_come_twice_and_have_more_than_one_dot(a
         "timeout_ms": 5000,
         "params": {"id": "attic"},
     }
-    framed = encode(ActionFrame(action_id="system.task.status", params={"task_id": name()}), Tier.MSGPACK)
+    framed = encode(ActionFrame(action_id="system.task.status", params={"task_id": name()}), EncodingTier.MSGPACK)
 
     known = await agent.post("rooms-operations/invoke", body)
     unknown = await agent.post("rooms-operations/invoke", framed, content_type="application/x-nps-frame")
@@ -85,7 +85,7 @@ async def test_the_name_of_an_action_may_come_twice_and_have_more_than_one_dot(a
 
 @requirement("nwp:action:sync")
 async def test_a_framed_request_has_a_framed_answer_that_its_client_recognises(agent: Agent) -> None:
-    frame = encode(ActionFrame(action_id="site.reserve_room", params={"room": "cellar"}), Tier.MSGPACK)
+    frame = encode(ActionFrame(action_id="site.reserve_room", params={"room": "cellar"}), EncodingTier.MSGPACK)
 
     answer = await agent.post("operations/invoke", frame, accept="application/x-nps-frame")
 
@@ -194,7 +194,7 @@ async def test_an_async_action_is_acknowledged_with_a_task_in_bare_json(agent: A
     frame = ActionFrame(action_id="site.paint_house", params={"door": door}, is_async=True, request_id=id)
     async with held(door):
         bare = await agent.invoke("site.paint_house", {"door": door}, request_id=id, **{"async": True})
-        framed = await agent.post("operations/invoke", encode(frame, Tier.MSGPACK))
+        framed = await agent.post("operations/invoke", encode(frame, EncodingTier.MSGPACK))
 
     for answer in (bare, framed):
         said = answer.json()
@@ -362,7 +362,7 @@ async def test_a_key_that_was_used_gives_the_same_result_under_the_new_id_and_no
     ]
 
     wanted = ActionFrame(action_id="site.reserve_room", params={"room": "garden"}, idempotency_key=key, is_async=True)
-    later = await agent.post("operations/invoke", encode(wanted, Tier.MSGPACK))
+    later = await agent.post("operations/invoke", encode(wanted, EncodingTier.MSGPACK))
 
     assert second.json() == {**first.json(), "request_id": ids[1]}
     assert later.json()["data"] == first.json()["data"]  # as JSON: who asks for a task reads nothing else

@@ -9,15 +9,15 @@ from tests.conformance.requirements import requirement
 from tests.protocols.conftest import Inn, asking, listening
 
 from portico.access.nip import verify_signature
-from portico.access.nip.authority import Authority, Issued
+from portico.access.nip.authority import IssuedCertificate, SiteAuthority
 from portico.server.assembly import Parts
 
 TOWN = {"server": {"url": "https://town.example"}}
 UNKNOWN = "NIP-CA-NID-NOT-FOUND"
 
 
-async def issued(parts: Parts, name: str, *, revoked: bool = False) -> Issued:
-    made = await Authority(parts.config, parts.store).issue(name, nodes=["nwp://inn.example/*"])
+async def issued(parts: Parts, name: str, *, revoked: bool = False) -> IssuedCertificate:
+    made = await SiteAuthority(parts.config, parts.store).issue(name, nodes=["nwp://inn.example/*"])
     if revoked:
         await parts.store.keys.revoke(made.key.id, datetime.now(UTC))
     return made
@@ -30,7 +30,7 @@ async def verified(client: httpx.AsyncClient, nid: str) -> httpx.Response:
 @requirement("nwp:identity:authority")
 async def test_an_authority_says_who_it_is_with_which_key_and_where_to_ask(inn: Inn) -> None:
     async with inn(**TOWN) as parts, asking(parts) as client:
-        own = Authority(parts.config, parts.store)
+        own = SiteAuthority(parts.config, parts.store)
         document = await client.get("/.well-known/nps-ca")
         key = await client.get("/v1/ca/cert")
 

@@ -14,10 +14,10 @@ from tests.conformance.requirements import requirement
 from tests.protocols.conftest import asking
 from tests.protocols.nwp.shop import ask, capsule, refusal, refused, shop
 
-from portico.access.identity import Credentials
-from portico.access.nip.authority import Authority
+from portico.access.identity import RequestCredentials
+from portico.access.nip.authority import SiteAuthority
 from portico.catalog import Danger
-from portico.protocols.nwp.frames import CapsFrame, QueryFrame, Tier, decode, encode, read_header
+from portico.protocols.nwp.frames import CapsFrame, EncodingTier, QueryFrame, decode, encode, read_header
 from portico.server.assembly import Parts
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -73,7 +73,7 @@ def ids(found: list[dict[str, Any]]) -> list[str]:
 @requirement("nwp:budget:npt", "nwp:budget:counted")
 async def test_without_a_tokenizer_four_bytes_are_a_token_in_either_tier(client: httpx.AsyncClient) -> None:
     bare = await ask(client, {})
-    packed = await client.post("/nwp/things/query", content=encode(QueryFrame(), Tier.MSGPACK))
+    packed = await client.post("/nwp/things/query", content=encode(QueryFrame(), EncodingTier.MSGPACK))
     frame = decode(packed.content)
 
     assert isinstance(frame, CapsFrame)
@@ -91,7 +91,9 @@ async def test_a_known_tokenizer_counts_the_data_itself(client: httpx.AsyncClien
     answer = await ask(client, {"limit": 3}, tokenizer=name)
     packed = decode(
         (
-            await client.post("/nwp/things/query", content=encode(QueryFrame(limit=3, tokenizer=name), Tier.MSGPACK))
+            await client.post(
+                "/nwp/things/query", content=encode(QueryFrame(limit=3, tokenizer=name), EncodingTier.MSGPACK)
+            )
         ).content
     )
 
@@ -105,7 +107,7 @@ async def test_a_known_tokenizer_counts_the_data_itself(client: httpx.AsyncClien
 
 @requirement("nwp:budget:resolution")
 async def test_the_first_tokenizer_that_is_known_counts(parts: Parts, client: httpx.AsyncClient) -> None:
-    made = await Authority(parts.config, parts.store).issue(
+    made = await SiteAuthority(parts.config, parts.store).issue(
         "ann", scopes=["read:*"], metadata={"tokenizer": "cl100k_base"}
     )
     shown = json.dumps(dict(made.certificate))
@@ -125,7 +127,7 @@ async def test_the_first_tokenizer_that_is_known_counts(parts: Parts, client: ht
 
 @requirement("nwp:budget:limit", "nwp:budget:effective")
 async def test_the_smallest_budget_counts_and_zero_is_none(parts: Parts, client: httpx.AsyncClient) -> None:
-    made = await Authority(parts.config, parts.store).issue("bob", scopes=["read:*"], budget=45)
+    made = await SiteAuthority(parts.config, parts.store).issue("bob", scopes=["read:*"], budget=45)
     shown = json.dumps(dict(made.certificate))
     whole = (await capsule(client, {}))["token_est"]
 
@@ -308,7 +310,7 @@ async def invoked(client: httpx.AsyncClient, action: str, params: dict[str, Any]
 
 
 async def certificate(parts: Parts, budget: int | None) -> str:
-    issued = await Authority(parts.config, parts.store).issue(
+    issued = await SiteAuthority(parts.config, parts.store).issue(
         f"agent-{budget}", scopes=["read:*", "create:*"], danger=Danger.REVERSIBLE, budget=budget
     )
     return json.dumps(dict(issued.certificate))
@@ -340,7 +342,7 @@ async def test_a_result_that_cannot_be_trimmed_to_the_certificate_is_refused_and
         created = await parts.store.items.get("things", "long")
 
     assert (refused["error"], refused["details"]["budget"]) == ("NWP-BUDGET-EXCEEDED", 3)
-    assert refused["message"].startswith("things.create was done")
+    assert refused["message"].startswith("things.create succeeded")
     assert created
 
 
@@ -355,7 +357,7 @@ async def test_the_budget_of_a_certificate_binds_what_is_told_of_tasks(
         key = {"async": True, "idempotency_key": "k-1"}
         begun = await invoked(client, "things.create", params, ident, **key)
         task = begun["task_id"]
-        caller = await parts.site.caller(Credentials(ident=ident.encode()))
+        caller = await parts.site.access.authenticate(RequestCredentials(certificate=ident.encode()))
         await parts.site.tasks.wait(task, caller, 10)
         told = await invoked(client, "system.task.status", {"task_id": task}, ident)
         polled = await client.get(f"/nwp/site/actions/status/{task}", headers={"x-nwp-ident": ident})
@@ -398,9 +400,9 @@ async def test_a_stream_that_cannot_go_on_says_why_with_its_last_part(tmp_path_f
     }
 
 
-@pytest.mark.parametrize("tier", list(Tier))
+@pytest.mark.parametrize("tier", list(EncodingTier))
 async def test_an_answer_larger_than_a_frame_goes_out_in_pages(
-    tmp_path_factory: pytest.TempPathFactory, tier: Tier
+    tmp_path_factory: pytest.TempPathFactory, tier: EncodingTier
 ) -> None:
     large = {f"l{n:02}": {"title": f"{n:02}" * 1500, "n": n} for n in range(60)}
     huge = {"z": {"title": "z" * 100_000, "n": 60}}

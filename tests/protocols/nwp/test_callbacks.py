@@ -23,15 +23,16 @@ from cryptography.x509.oid import NameOID
 from tests.conformance.requirements import requirement
 from tests.protocols.conftest import Inn
 
-from portico.config import ca_file_of, parse_config
+from portico.config import ca_file_of
 from portico.errors import ConfigError, RateLimited
-from portico.operations.webhooks import Callbacks
-from portico.protocols.nwp.actions import shown
-from portico.protocols.nwp.callbacks import Notices, Pace
+from portico.operations.webhooks import WebhookClient
+from portico.protocols import parse_config
+from portico.protocols.nwp.actions import describe_task
+from portico.protocols.nwp.callbacks import HostRateLimit, TaskCallbacks
 from portico.requests import Call, Caller, Task
 from portico.server.assembly import Parts
 from portico.server.http import application
-from portico.telemetry import Broke
+from portico.telemetry import UnexpectedError
 
 OWN = '''
 from portico.errors import Conflict
@@ -101,7 +102,7 @@ class Telling:
     """A site that tells of tasks, and knows when it is through with one."""
 
     parts: Parts
-    notices: Notices
+    notices: TaskCallbacks
     seen: list[Any]
 
     async def run(self, url: str, **params: Any) -> Task:
@@ -119,8 +120,8 @@ async def telling(
     tls = ssl.create_default_context(cadata=certificate()[1].decode() if trusted else None)
     seen: list[Any] = []
     async with inn(operations=["own.py"], nwp=nwp) as parts:
-        callbacks, pauses = Callbacks(allowed, tls), (pause, pause)
-        notices = Notices(parts.site, callbacks, lambda _: "ed25519:node", parts.config, seen.append, pauses)
+        callbacks, pauses = WebhookClient(allowed, tls), (pause, pause)
+        notices = TaskCallbacks(parts.site, callbacks, lambda _: "ed25519:node", parts.config, seen.append, pauses)
         try:
             yield Telling(parts, notices, seen)
         finally:
@@ -144,7 +145,7 @@ async def test_the_end_of_a_task_is_told_until_it_is_heard(
         await until(lambda: len(receiver.heard) == 3)
 
     headers, body = receiver.heard[-1]
-    assert json.loads(body) == shown(task)
+    assert json.loads(body) == describe_task(task)
     assert (json.loads(body)["status"], json.loads(body)["result"]) == ("completed", {"coats": 2})
     assert headers["x-nwp-signature"] == f"sha256={hmac.new(b'word', body, hashlib.sha256).hexdigest()}"
     assert (headers["x-nwp-request-id"], headers["content-type"]) == (ID, "application/json")
@@ -162,7 +163,7 @@ async def test_whoever_does_not_listen_is_given_up_after_three_times_and_the_tas
         await until(lambda: site.seen)
         after = await site.parts.site.tasks.get(task.id, SOMEBODY)
 
-    assert site.seen == [Broke("nwp callback", "127.0.0.1 was not told: 503")]
+    assert site.seen == [UnexpectedError("nwp callback", "127.0.0.1 did not accept a callback: 503")]
     assert [headers["x-nwp-signature"] for headers, _ in receiver.heard] == ["ed25519:node"] * 3
     told = json.loads(receiver.heard[0][1])
     assert (told["status"], told["result"]) == ("failed", None)
@@ -178,9 +179,9 @@ async def test_an_address_is_looked_at_again_when_a_message_is_sent(inn: Inn, tm
             await until(lambda most=number: len(site.seen) == most)
 
     assert [each.error for each in site.seen] == [
-        "127.0.0.1 was not told: BadRequest",
-        "10.0.0.1 was not told: BadRequest",
-        "localhost was not told: BadRequest",
+        "127.0.0.1 did not accept a callback: BadRequest",
+        "10.0.0.1 did not accept a callback: BadRequest",
+        "localhost did not accept a callback: BadRequest",
     ]
 
 
@@ -194,7 +195,7 @@ async def test_a_receiver_whose_authority_nobody_trusts_is_named_with_the_reason
 
     (event,) = site.seen
     assert event.error.startswith(
-        "127.0.0.1 was not told: TLS: the certificate is not trusted: self-signed certificate"
+        "127.0.0.1 did not accept a callback: TLS: the certificate is not trusted: self-signed certificate"
     )
     assert "token" not in event.error
     assert receiver.heard == []
@@ -240,7 +241,7 @@ async def test_a_site_that_stops_tells_nothing_more(inn: Inn, tmp_path: Path) ->
 
 def test_a_host_gets_only_so_many_messages_in_a_minute() -> None:
     now = [0.0]
-    pace = Pace(2, lambda: now[0])
+    pace = HostRateLimit(2, lambda: now[0])
     for host in ("a.example", "a.example", "b.example"):
         pace.take(host)
     with pytest.raises(RateLimited):

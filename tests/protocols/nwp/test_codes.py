@@ -20,7 +20,7 @@ from tests.protocols.conftest import key_of
 from tests.protocols.nwp.agents import DOORS, Agent, agent_of, code, held, opened_inn, reached, subscribe, subscribed
 from tests.protocols.nwp.conftest import serving
 
-from portico.access.nip.authority import Authority
+from portico.access.nip.authority import SiteAuthority
 from portico.protocols.nwp.errors import CODES, STATUSES, WORKFLOW_CODES
 from portico.protocols.nwp.frames import ErrorFrame
 from portico.server.assembly import Parts
@@ -43,7 +43,7 @@ class Inns:
     async def shown(self, days: float = 30, *, is_revoked: bool = False, **said: Any) -> httpx.Response:
         """What an agent gets for a certificate that it has had for twenty days."""
         ago = datetime.now(UTC).timestamp() - 20 * 86400
-        authority = Authority(self.whole.config, self.whole.store, lambda: ago)
+        authority = SiteAuthority(self.whole.config, self.whole.store, lambda: ago)
         made = await authority.issue(f"agent-{uuid4()}", scopes=("ask", "read:*"), days=days, **said)
         if is_revoked:
             await self.whole.store.keys.revoke(made.key.id, datetime.now(UTC))

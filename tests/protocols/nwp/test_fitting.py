@@ -7,14 +7,14 @@ import pytest
 from portico.access.budget import trim
 from portico.errors import TooLarge
 from portico.protocols.nwp.fitting import fit_records
-from portico.protocols.nwp.frames import Tier, encode_value
+from portico.protocols.nwp.frames import EncodingTier, encode_value
 
 ROOM = 2000
 LIST = list(range(1000, 1100))  # 300 to 500 bytes, which no summary shortens
 
 
-@pytest.fixture(params=list(Tier))
-def tier(request: pytest.FixtureRequest) -> Tier:
+@pytest.fixture(params=list(EncodingTier))
+def tier(request: pytest.FixtureRequest) -> EncodingTier:
     return request.param
 
 
@@ -22,7 +22,7 @@ def lists(*names: str) -> dict[str, Any]:
     return dict.fromkeys(names, LIST)
 
 
-def test_named_fields_go_after_all_others_however_large(tier: Tier) -> None:
+def test_named_fields_go_after_all_others_however_large(tier: EncodingTier) -> None:
     record = {"id": "r", "asked": [*LIST, *LIST], **lists("a", "b", "c", "d", "e", "f", "g", "h")}
 
     trimmed = fit_records([record], ROOM, tier, last={"asked"})
@@ -32,7 +32,7 @@ def test_named_fields_go_after_all_others_however_large(tier: Tier) -> None:
     assert "asked" not in trimmed.dropped_fields
 
 
-def test_fields_to_keep_and_the_title_stay_though_they_are_the_largest(tier: Tier) -> None:
+def test_fields_to_keep_and_the_title_stay_though_they_are_the_largest(tier: EncodingTier) -> None:
     record = {"kept": LIST, "name": "n" * 120, **{f"field{n:03}": n for n in range(300)}, "id": "r"}
 
     trimmed = fit_records([record], ROOM, tier, keep=("kept",))
@@ -42,7 +42,7 @@ def test_fields_to_keep_and_the_title_stay_though_they_are_the_largest(tier: Tie
     assert 0 < len(trimmed.dropped_fields) <= 300
 
 
-def test_a_long_title_is_summarized_only_if_nothing_else_helps(tier: Tier) -> None:
+def test_a_long_title_is_summarized_only_if_nothing_else_helps(tier: EncodingTier) -> None:
     title, text = "title " * 200, "text " * 200
 
     first = fit_records([{"id": "r", "name": title, "about": text, **lists("a", "b", "c")}], ROOM, tier)
@@ -55,7 +55,7 @@ def test_a_long_title_is_summarized_only_if_nothing_else_helps(tier: Tier) -> No
     assert len(then.records[0]["name"]) < 150
 
 
-def test_a_record_without_id_and_title_loses_a_first_field_that_no_frame_holds(tier: Tier) -> None:
+def test_a_record_without_id_and_title_loses_a_first_field_that_no_frame_holds(tier: EncodingTier) -> None:
     trimmed = fit_records([{"items": LIST * 50, "total": 5}], ROOM, tier)
 
     assert trimmed.records == [{"total": 5}]
@@ -65,15 +65,15 @@ def test_a_record_without_id_and_title_loses_a_first_field_that_no_frame_holds(t
 def test_several_records_are_trimmed_to_a_frame_as_to_a_budget() -> None:
     records = [{"id": f"r{n}", "text": "word " * 60, "list": LIST[: 10 * n]} for n in range(12)]
 
-    fitted, trimmed = fit_records(records, ROOM, Tier.JSON), trim(records, ROOM // 4, None)
+    fitted, trimmed = fit_records(records, ROOM, EncodingTier.JSON), trim(records, ROOM // 4, None)
 
-    assert len(encode_value(fitted.records, Tier.JSON)) <= ROOM
+    assert len(encode_value(fitted.records, EncodingTier.JSON)) <= ROOM
     assert fitted.dropped_fields == trimmed.dropped_fields == ("list",)
     assert fitted.summarized_fields == trimmed.summarized_fields == ("text",)
     assert [record["id"] for record in fitted.records] == [record["id"] for record in records]
 
 
-def test_a_record_whose_required_fields_fit_no_frame_is_refused_with_the_remedy(tier: Tier) -> None:
+def test_a_record_whose_required_fields_fit_no_frame_is_refused_with_the_remedy(tier: EncodingTier) -> None:
     with pytest.raises(TooLarge) as refusal:
         fit_records([{"id": "r", "kept": LIST * 50}], ROOM, tier, keep=("kept",))
 

@@ -13,7 +13,7 @@ from tests.conformance.requirements import requirement
 
 from portico.catalog import anchor_of
 from portico.protocols.nwp.anchors import check_anchor
-from portico.protocols.nwp.errors import code_of, unreadable
+from portico.protocols.nwp.errors import code_of, frame_problem
 from portico.protocols.nwp.frames import (
     FRAMES,
     LARGEST,
@@ -21,20 +21,20 @@ from portico.protocols.nwp.frames import (
     AnchorFrame,
     CapsFrame,
     DiffFrame,
+    EncodingTier,
     ErrorFrame,
     Frame,
     FrameError,
-    Header,
+    FrameHeader,
+    FrameType,
     HelloFrame,
     IdentFrame,
     QueryFrame,
-    Reader,
+    RecordReader,
     Records,
     StreamFrame,
     SubscribeFrame,
     TaskFrame,
-    Tier,
-    Type,
     decode,
     decode_any,
     decode_as,
@@ -44,12 +44,12 @@ from portico.protocols.nwp.frames import (
 )
 
 MIB = 1024 * 1024
-EVERY_TIER = pytest.mark.parametrize("tier", Tier)
+EVERY_TIER = pytest.mark.parametrize("tier", EncodingTier)
 
 
 def refusal(error: FrameError) -> tuple[str, str, int]:
     """The code, the status of the suite, and that of HTTP."""
-    code = code_of(unreadable(error))
+    code = code_of(frame_problem(error))
     return code.error, code.status, code.http
 
 
@@ -58,25 +58,27 @@ def refusal(error: FrameError) -> tuple[str, str, int]:
 
 @requirement("nwp:header:default", "nwp:header:flags", "nwp:header:final", "nwp:tiers:known")
 def test_a_header_has_a_type_flags_and_the_length_in_two_bytes() -> None:
-    assert Header(Type.ANCHOR, Tier.JSON, 200).encode().hex() == "010400c8"
-    assert Header(Type.CAPS, Tier.MSGPACK, LARGEST).encode().hex() == "0405ffff"
-    assert Header(Type.STREAM, Tier.JSON, 1, is_final=False).encode().hex() == "03000001"
-    assert read_header(bytes.fromhex("06040138")) == Header(Type.HELLO, Tier.JSON, 312, is_final=True)
-    assert read_header(bytes.fromhex("030d0001")) == Header(Type.STREAM, Tier.MSGPACK, 1, is_encrypted=True)
+    assert FrameHeader(FrameType.ANCHOR, EncodingTier.JSON, 200).encode().hex() == "010400c8"
+    assert FrameHeader(FrameType.CAPS, EncodingTier.MSGPACK, LARGEST).encode().hex() == "0405ffff"
+    assert FrameHeader(FrameType.STREAM, EncodingTier.JSON, 1, is_final=False).encode().hex() == "03000001"
+    assert read_header(bytes.fromhex("06040138")) == FrameHeader(FrameType.HELLO, EncodingTier.JSON, 312, is_final=True)
+    assert read_header(bytes.fromhex("030d0001")) == FrameHeader(
+        FrameType.STREAM, EncodingTier.MSGPACK, 1, is_encrypted=True
+    )
 
 
 @requirement("nwp:header:extended")
 def test_an_extended_header_has_the_length_in_bytes_two_to_five() -> None:
-    header = Header(Type.STREAM, Tier.MSGPACK, MIB, is_final=False, is_extended=True)
+    header = FrameHeader(FrameType.STREAM, EncodingTier.MSGPACK, MIB, is_final=False, is_extended=True)
 
     assert header.encode().hex() == "0381001000000000"
     assert read_header(header.encode()) == header
-    assert (header.size, Header(Type.STREAM, Tier.MSGPACK, 1).size) == (8, 4)
+    assert (header.size, FrameHeader(FrameType.STREAM, EncodingTier.MSGPACK, 1).size) == (8, 4)
 
 
 @requirement("nwp:header:extended-other")
 def test_the_other_layout_of_an_extended_header_is_read() -> None:
-    header = Header(Type.STREAM, Tier.MSGPACK, 1_000_001, is_final=False, is_extended=True)
+    header = FrameHeader(FrameType.STREAM, EncodingTier.MSGPACK, 1_000_001, is_final=False, is_extended=True)
     assert read_header(bytes.fromhex("03810000000f4241")) == header
 
 
@@ -89,14 +91,14 @@ def test_where_both_layouts_fit_the_bytes_that_follow_decide() -> None:
 
 @requirement("nwp:header:flags")
 def test_reserved_flags_are_ignored() -> None:
-    assert read_header(bytes.fromhex("10740005")) == Header(Type.QUERY, Tier.JSON, 5)
+    assert read_header(bytes.fromhex("10740005")) == FrameHeader(FrameType.QUERY, EncodingTier.JSON, 5)
 
 
 @requirement("nwp:header:too-large")
 def test_a_payload_that_the_header_has_no_room_for_is_refused() -> None:
     for header in (
-        Header(Type.CAPS, Tier.MSGPACK, 70_000),
-        Header(Type.CAPS, Tier.MSGPACK, 2**32, is_extended=True),
+        FrameHeader(FrameType.CAPS, EncodingTier.MSGPACK, 70_000),
+        FrameHeader(FrameType.CAPS, EncodingTier.MSGPACK, 2**32, is_extended=True),
     ):
         with pytest.raises(FrameError) as refused:
             header.encode()
@@ -106,9 +108,9 @@ def test_a_payload_that_the_header_has_no_room_for_is_refused() -> None:
 @requirement("nwp:header:too-large")
 def test_a_payload_above_what_was_agreed_on_is_neither_written_nor_read() -> None:
     frame = QueryFrame(filter={"name": {"$eq": "x" * 100}})
-    whole = encode(frame, Tier.JSON)
+    whole = encode(frame, EncodingTier.JSON)
 
-    for step in (lambda: encode(frame, Tier.JSON, largest=99), lambda: decode(whole, 99)):
+    for step in (lambda: encode(frame, EncodingTier.JSON, largest=99), lambda: decode(whole, 99)):
         with pytest.raises(FrameError) as refused:
             step()
         assert refusal(refused.value) == ("NCP-FRAME-PAYLOAD-TOO-LARGE", "NPS-LIMIT-PAYLOAD", 413)
@@ -154,8 +156,8 @@ def maybe(strategy: Any) -> Any:
 
 
 FRAMES_OF_ALL_KINDS: dict[int, Any] = {
-    Type.ANCHOR: anchors,
-    Type.DIFF: st.builds(
+    FrameType.ANCHOR: anchors,
+    FrameType.DIFF: st.builds(
         DiffFrame,
         anchor_ref=texts,
         base_seq=naturals,
@@ -163,7 +165,7 @@ FRAMES_OF_ALL_KINDS: dict[int, Any] = {
         entity_id=maybe(texts),
         seq=maybe(naturals),
     ),
-    Type.STREAM: st.builds(
+    FrameType.STREAM: st.builds(
         StreamFrame,
         stream_id=texts,
         seq=naturals,
@@ -173,7 +175,7 @@ FRAMES_OF_ALL_KINDS: dict[int, Any] = {
         window_size=maybe(naturals),
         error_code=maybe(texts),
     ),
-    Type.CAPS: st.builds(
+    FrameType.CAPS: st.builds(
         CapsFrame,
         anchor_ref=texts,
         count=naturals,
@@ -182,25 +184,25 @@ FRAMES_OF_ALL_KINDS: dict[int, Any] = {
         inline_anchor=maybe(anchors),
         cached=maybe(st.booleans()),
     ),
-    Type.HELLO: st.builds(
+    FrameType.HELLO: st.builds(
         HelloFrame,
         nps_version=texts,
         supported_encodings=st.lists(texts, max_size=2),
         supported_protocols=st.lists(texts, max_size=2),
         max_frame_payload=maybe(naturals),
     ),
-    Type.QUERY: st.builds(
+    FrameType.QUERY: st.builds(
         QueryFrame, anchor_ref=maybe(texts), filter=maybe(objects), limit=maybe(naturals), depth=maybe(naturals)
     ),
-    Type.ACTION: st.builds(
+    FrameType.ACTION: st.builds(
         ActionFrame, action_id=texts, params=maybe(objects), is_async=maybe(st.booleans()), timeout_ms=maybe(naturals)
     ),
-    Type.SUBSCRIBE: st.builds(
+    FrameType.SUBSCRIBE: st.builds(
         SubscribeFrame, action=texts, stream_id=texts, filter=maybe(objects), resume_from_seq=maybe(naturals)
     ),
-    Type.IDENT: st.builds(IdentFrame, nid=texts),
-    Type.TASK: st.builds(TaskFrame, task_id=texts, dag=objects, context=maybe(objects)),
-    Type.ERROR: st.builds(ErrorFrame, status=texts, error=texts, message=texts, details=objects),
+    FrameType.IDENT: st.builds(IdentFrame, nid=texts),
+    FrameType.TASK: st.builds(TaskFrame, task_id=texts, dag=objects, context=maybe(objects)),
+    FrameType.ERROR: st.builds(ErrorFrame, status=texts, error=texts, message=texts, details=objects),
 }
 
 
@@ -208,7 +210,7 @@ FRAMES_OF_ALL_KINDS: dict[int, Any] = {
 @EVERY_TIER
 @settings(max_examples=80, deadline=None)
 @given(data=st.data())
-def test_every_frame_is_read_back_as_it_was(tier: Tier, data: st.DataObject) -> None:
+def test_every_frame_is_read_back_as_it_was(tier: EncodingTier, data: st.DataObject) -> None:
     frame = data.draw(st.sampled_from(sorted(FRAMES_OF_ALL_KINDS)).flatmap(FRAMES_OF_ALL_KINDS.__getitem__))
 
     raw = encode(frame, tier)
@@ -229,26 +231,26 @@ def test_there_is_a_way_to_make_every_frame_that_is_known() -> None:
 
 @requirement("nwp:frames:anchor")
 def test_a_schema_holds_for_an_hour_if_nothing_is_said() -> None:
-    assert decode_as(AnchorFrame, b'{"anchor_id": "a", "schema": {}}', Tier.JSON).ttl == 3600
+    assert decode_as(AnchorFrame, b'{"anchor_id": "a", "schema": {}}', EncodingTier.JSON).ttl == 3600
 
 
 @requirement("nwp:header:final")
 def test_only_the_last_part_of_a_stream_is_final() -> None:
     part = StreamFrame(stream_id="s", seq=0, is_last=False, data=[])
 
-    flags = [encode(part, tier, is_final=is_final)[1] for tier in Tier for is_final in (False, True)]
+    flags = [encode(part, tier, is_final=is_final)[1] for tier in EncodingTier for is_final in (False, True)]
 
     assert flags == [0x00, 0x04, 0x01, 0x05]
 
 
 @requirement("nwp:header:extended")
 def test_a_frame_is_extended_only_if_it_must_be() -> None:
-    empty = len(encode(StreamFrame(stream_id="", seq=0, is_last=True, data=[]), Tier.JSON)) - 4
+    empty = len(encode(StreamFrame(stream_id="", seq=0, is_last=True, data=[]), EncodingTier.JSON)) - 4
     fitting, larger = (
         StreamFrame(stream_id="x" * (length - empty), seq=0, is_last=True, data=[]) for length in (LARGEST, LARGEST + 1)
     )
 
-    short, long = encode(fitting, Tier.JSON), encode(larger, Tier.JSON)
+    short, long = encode(fitting, EncodingTier.JSON), encode(larger, EncodingTier.JSON)
 
     assert (short[:4].hex(), long[:8].hex()) == ("0304ffff", "0384000100000000")
     assert (decode(short), decode(long)) == (fitting, larger)
@@ -278,7 +280,7 @@ def test_the_bytes_of_a_known_client_are_read() -> None:
 @requirement("nwp:frames:key")
 @pytest.mark.parametrize("said", ["0x10", "0X10", 16, None])
 @EVERY_TIER
-def test_the_key_frame_may_be_a_text_a_number_or_left_out(tier: Tier, said: str | int | None) -> None:
+def test_the_key_frame_may_be_a_text_a_number_or_left_out(tier: EncodingTier, said: str | int | None) -> None:
     payload = {"limit": 3, **({} if said is None else {"frame": said})}
     assert decode_as(QueryFrame, written(payload, tier), tier) == QueryFrame(limit=3)
 
@@ -288,14 +290,17 @@ def test_hexadecimal_digits_of_the_key_frame_may_be_small_or_capital() -> None:
     error = ErrorFrame(status="S", error="E")
     for said in ("0xFE", "0xfe", "0XFe", 254):
         assert (
-            decode_as(ErrorFrame, written({"frame": said, "status": "S", "error": "E"}, Tier.JSON), Tier.JSON) == error
+            decode_as(
+                ErrorFrame, written({"frame": said, "status": "S", "error": "E"}, EncodingTier.JSON), EncodingTier.JSON
+            )
+            == error
         )
 
 
 @requirement("nwp:frames:key")
 @pytest.mark.parametrize("said", ["0x11", 17, "10", "16", 16.5, True, "0x", "0x010", [], {}])
 @EVERY_TIER
-def test_a_key_frame_that_contradicts_the_header_is_refused(tier: Tier, said: Any) -> None:
+def test_a_key_frame_that_contradicts_the_header_is_refused(tier: EncodingTier, said: Any) -> None:
     payload = written({"frame": said, "limit": 3}, tier)
 
     with pytest.raises(FrameError) as refused:
@@ -305,7 +310,7 @@ def test_a_key_frame_that_contradicts_the_header_is_refused(tier: Tier, said: An
 
 @requirement("nwp:frames:key")
 @EVERY_TIER
-def test_the_key_frame_is_written_as_a_text(tier: Tier) -> None:
+def test_the_key_frame_is_written_as_a_text(tier: EncodingTier) -> None:
     shown = [
         decode_any(encode(frame, tier)[4:], tier)["frame"] for frame in (QueryFrame(), ErrorFrame(status="", error=""))
     ]
@@ -325,7 +330,7 @@ def test_both_tiers_carry_the_same_object() -> None:
     data = [{"day": "2026-05-01T12:00:00Z", "price": Decimal("12.5"), "beds": 2}]
     caps = CapsFrame(anchor_ref="a", count=1, data=data, inline_anchor=AnchorFrame(anchor_id="b", schema=SCHEMA))
 
-    in_json, in_msgpack = (decode_any(encode(caps, tier)[4:], tier) for tier in Tier)
+    in_json, in_msgpack = (decode_any(encode(caps, tier)[4:], tier) for tier in EncodingTier)
 
     assert in_json == in_msgpack
     assert in_json == {
@@ -338,7 +343,7 @@ def test_both_tiers_carry_the_same_object() -> None:
 
 
 @EVERY_TIER
-def test_what_is_not_known_in_a_frame_is_let_be(tier: Tier) -> None:
+def test_what_is_not_known_in_a_frame_is_let_be(tier: EncodingTier) -> None:
     payload = written({"limit": 1, "action": "x", "later": [1, {"2": None}]}, tier)
     assert decode_as(QueryFrame, payload, tier) == QueryFrame(limit=1)
 
@@ -348,12 +353,12 @@ def test_what_is_not_known_in_a_frame_is_let_be(tier: Tier) -> None:
 
 @EVERY_TIER
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])
-def test_a_payload_that_is_nested_without_end_is_refused(tier: Tier, opening: bytes) -> None:
+def test_a_payload_that_is_nested_without_end_is_refused(tier: EncodingTier, opening: bytes) -> None:
     deep = b'{"filter":' + opening * 100_000
     packed = b"\x81\xa6filter" + (b"\x91" if opening == b"[" else b"\x81\xa1a") * 100_000
 
     with pytest.raises(FrameError) as refused:
-        decode_as(QueryFrame, packed if tier == Tier.MSGPACK else deep, tier)
+        decode_as(QueryFrame, packed if tier == EncodingTier.MSGPACK else deep, tier)
     assert refusal(refused.value) == ("NCP-FRAME-UNKNOWN-TYPE", "NPS-CLIENT-BAD-FRAME", 400)
 
 
@@ -393,7 +398,7 @@ def test_bytes_are_a_frame_or_refused(raw: bytes) -> None:
 
 
 @EVERY_TIER
-def test_the_records_of_an_answer_are_read_when_somebody_looks_at_them(tier: Tier) -> None:
+def test_the_records_of_an_answer_are_read_when_somebody_looks_at_them(tier: EncodingTier) -> None:
     records = [{"id": "a", "price": 1.5}, {"id": "b", "price": None}]
     answer = decode(encode(CapsFrame(anchor_ref="x", count=2, data=records, next_cursor="c"), tier))
     assert isinstance(answer, CapsFrame)
@@ -404,15 +409,15 @@ def test_the_records_of_an_answer_are_read_when_somebody_looks_at_them(tier: Tie
 @pytest.mark.parametrize(
     ("tier", "data"),
     [
-        (Tier.JSON, b'["\xff"]'),
-        (Tier.JSON, b'{"id": "a"}'),
-        (Tier.JSON, b"null"),
-        (Tier.MSGPACK, b"\x81\xa2id\xa1a"),
-        (Tier.MSGPACK, b"\x91\xa1\xff"),
-        (Tier.MSGPACK, b"\xdc\x00\x01\xa1\xff"),
+        (EncodingTier.JSON, b'["\xff"]'),
+        (EncodingTier.JSON, b'{"id": "a"}'),
+        (EncodingTier.JSON, b"null"),
+        (EncodingTier.MSGPACK, b"\x81\xa2id\xa1a"),
+        (EncodingTier.MSGPACK, b"\x91\xa1\xff"),
+        (EncodingTier.MSGPACK, b"\xdc\x00\x01\xa1\xff"),
     ],
 )
-def test_records_that_are_none_are_refused_when_somebody_looks_at_them(tier: Tier, data: bytes) -> None:
+def test_records_that_are_none_are_refused_when_somebody_looks_at_them(tier: EncodingTier, data: bytes) -> None:
     answer = decode(encode(CapsFrame(anchor_ref="x", count=1, data=msgspec.Raw(data)), tier))
     assert isinstance(answer, CapsFrame)
     for look in (len, list, repr, answer.data.__eq__, lambda data: data[0]):
@@ -422,9 +427,9 @@ def test_records_that_are_none_are_refused_when_somebody_looks_at_them(tier: Tie
 
 
 @EVERY_TIER
-def test_the_records_of_a_known_schema_are_read_with_their_frame(tier: Tier) -> None:
+def test_the_records_of_a_known_schema_are_read_with_their_frame(tier: EncodingTier) -> None:
     row = row_type({"fields": [{"name": "id", "type": "string"}, {"name": "price", "type": "decimal"}]})
-    reader = Reader(row, "sha256:rooms")
+    reader = RecordReader(row, "sha256:rooms")
     answer = CapsFrame(anchor_ref="sha256:rooms", count=1, data=[{"id": "attic", "price": 40.0}])
     part = StreamFrame(stream_id="s", seq=1, is_last=True, data=[{"id": "attic", "price": 40.0}])
     attic = row(id="attic", price=40.0)
@@ -440,11 +445,13 @@ def test_the_records_of_a_known_schema_are_read_with_their_frame(tier: Tier) -> 
 @pytest.mark.parametrize(
     ("anchor", "record"), [("sha256:others", {"id": "attic", "price": 40.0}), ("sha256:rooms", {"id": "attic"})]
 )
-def test_records_of_another_schema_or_type_are_left_unread(tier: Tier, anchor: str, record: dict[str, Any]) -> None:
+def test_records_of_another_schema_or_type_are_left_unread(
+    tier: EncodingTier, anchor: str, record: dict[str, Any]
+) -> None:
     row = row_type({"fields": [{"name": "id", "type": "string"}, {"name": "price", "type": "decimal"}]})
     answer = CapsFrame(anchor_ref=anchor, count=1, data=[record])
 
-    read = Reader(row, "sha256:rooms").decode(encode(answer, tier))
+    read = RecordReader(row, "sha256:rooms").decode(encode(answer, tier))
 
     assert isinstance(read, CapsFrame)
     assert isinstance(read.data, Records)
@@ -453,7 +460,7 @@ def test_records_of_another_schema_or_type_are_left_unread(tier: Tier, anchor: s
 
 def test_a_member_of_a_wrong_type_is_named() -> None:
     with pytest.raises(FrameError) as refused:
-        decode_as(QueryFrame, b'{"order": [{"field": 5}]}', Tier.JSON)
+        decode_as(QueryFrame, b'{"order": [{"field": 5}]}', EncodingTier.JSON)
     assert (refused.value.where, str(refused.value)) == (
         "$.order[0].field",
         "$.order[0].field: Expected `str`, got `int`",
@@ -508,5 +515,5 @@ def test_a_malformed_schema_is_refused(schema: dict[str, Any]) -> None:
     assert refusal(refused.value) == ("NCP-ANCHOR-SCHEMA-INVALID", "NPS-CLIENT-BAD-FRAME", 400)
 
 
-def written(value: Any, tier: Tier) -> bytes:
-    return msgspec.json.encode(value) if tier == Tier.JSON else msgspec.msgpack.encode(value)
+def written(value: Any, tier: EncodingTier) -> bytes:
+    return msgspec.json.encode(value) if tier == EncodingTier.JSON else msgspec.msgpack.encode(value)

@@ -29,19 +29,19 @@ from portico.protocols.nwp.errors import CODES, FRAME_CODES, STATUSES, WORKFLOW_
 from portico.protocols.nwp.frames import (
     FRAMES,
     LARGEST,
+    EncodingTier,
     Frame,
     FrameError,
-    Header,
+    FrameHeader,
     HelloFrame,
     QueryFrame,
-    Tier,
     decode,
     decode_as,
     encode,
     encode_value,
     read_header,
 )
-from portico.protocols.nwp.native import Patience
+from portico.protocols.nwp.native import NativeTimeouts
 from portico.server.assembly import Parts
 from portico.server.http import application
 from portico.store.records import Put, Remove
@@ -81,7 +81,7 @@ class Served:
 
 
 @asynccontextmanager
-async def serving_anybody(folder: Path, patience: Patience | None = None) -> AsyncIterator[Served]:
+async def serving_anybody(folder: Path, patience: NativeTimeouts | None = None) -> AsyncIterator[Served]:
     """An inn where anybody may do everything, as often as they like."""
     said = {
         "operations": [HERE],
@@ -98,7 +98,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
         yield served
 
 
-# What is sent
+# Requests
 
 BEGINNINGS: tuple[dict[str, Any], ...] = (
     {"fields": ["name", "price"], "limit": 2, "depth": 0},
@@ -367,7 +367,7 @@ CHANGES: tuple[Callable[[Random, bytes], bytes], ...] = (
 )
 
 
-def odd_value(random: Random, tier: Tier, depth: int = 0) -> Any:
+def odd_value(random: Random, tier: EncodingTier, depth: int = 0) -> Any:
     """A value of any kind, now and then one made of others."""
     roll = random.random()
     if depth < 4 and roll < 0.1:
@@ -375,12 +375,12 @@ def odd_value(random: Random, tier: Tier, depth: int = 0) -> Any:
     if depth < 4 and roll < 0.25:
         names = ("$eq", "$in", "$and", "$not", "$regex", "name", "price", "operations", "func", "id", "nodes")
         return {random.choice(names): odd_value(random, tier, depth + 1) for _ in range(random.randint(0, 3))}
-    if tier == Tier.MSGPACK and roll > 0.85:
+    if tier == EncodingTier.MSGPACK and roll > 0.85:
         return random.choice(ODD_BYTES)
     return random.choice(ODD)
 
 
-def with_odd_member(random: Random, said: Any, tier: Tier) -> Any:
+def with_odd_member(random: Random, said: Any, tier: EncodingTier) -> Any:
     """The same with something else at one place, near the top or far down."""
     if isinstance(said, dict) and said and random.random() < 0.9:
         name = random.choice(list(said))
@@ -391,22 +391,24 @@ def with_odd_member(random: Random, said: Any, tier: Tier) -> Any:
     return odd_value(random, tier)
 
 
-def frame_with(random: Random, kind: int, payload: bytes, tier: Tier) -> bytes:
+def frame_with(random: Random, kind: int, payload: bytes, tier: EncodingTier) -> bytes:
     """A payload behind a header; now and then an extended one."""
     is_extended = len(payload) > LARGEST or random.random() < 0.1
-    return Header(kind, tier, len(payload), is_extended=is_extended).encode() + payload
+    return FrameHeader(kind, tier, len(payload), is_extended=is_extended).encode() + payload
 
 
 def odd_body(random: Random, kind: int, is_framed: bool) -> bytes:
     """Something like a request of this kind, and yet none; sometimes a good one."""
-    tier = random.choice((Tier.JSON, Tier.MSGPACK))
+    tier = random.choice((EncodingTier.JSON, EncodingTier.MSGPACK))
     roll = random.random()
     if roll < 0.06:
         return some_bytes(random, 200)
     if roll < 0.2:
         raw = random.choice(TEXTS)
         is_text = raw[:1] in (b"{", b"[", b"")
-        return frame_with(random, kind, raw, Tier.JSON if is_text else Tier.MSGPACK) if is_framed else raw
+        return (
+            frame_with(random, kind, raw, EncodingTier.JSON if is_text else EncodingTier.MSGPACK) if is_framed else raw
+        )
     said: Any = random.choice(PAYLOADS[kind])
     for _ in range(random.choice((0, 1, 1, 2))):
         said = with_odd_member(random, said, tier)
@@ -451,7 +453,7 @@ def odd_requests(random: Random) -> Iterator[Sent]:
         yield Sent(method, path, query, odd_headers(random), body, address)
 
 
-# What comes back
+# Responses
 
 
 @dataclass(frozen=True)
@@ -597,13 +599,13 @@ def odd_frame(random: Random) -> bytes:
     """A frame that ends where it says; what is in it may be anything."""
     kind = random.choice(tuple(PAYLOADS)) if random.random() < 0.95 else random.randrange(256)
     body = odd_body(random, kind if kind in PAYLOADS else 0x10, is_framed=False)[:LARGEST]
-    tier = Tier.JSON if body[:1] in (b"{", b"[") else Tier.MSGPACK
-    return Header(kind, tier, len(body), random.random() < 0.9, random.random() < 0.02).encode() + body
+    tier = EncodingTier.JSON if body[:1] in (b"{", b"[") else EncodingTier.MSGPACK
+    return FrameHeader(kind, tier, len(body), random.random() < 0.9, random.random() < 0.02).encode() + body
 
 
 def odd_opening(random: Random) -> bytes:
     """What a connection begins with that is no Hello, or goes on as none should."""
-    hello = encode(HELLO, random.choice((Tier.JSON, Tier.MSGPACK)))
+    hello = encode(HELLO, random.choice((EncodingTier.JSON, EncodingTier.MSGPACK)))
     begin = random.choice((b"", PREAMBLE, PREAMBLE[:4], b"NPS/9.9\n", b"\x16\x03\x01\x02\x00"))
     rest = random.choice(
         (
@@ -614,7 +616,7 @@ def odd_opening(random: Random) -> bytes:
             b"\x06\x84\xff\xff\xff\xff\x00\x00",
             odd_frame(random) + hello,
             hello + hello + hello,
-            hello + random.choice(CHANGES)(random, encode(END, Tier.JSON)),
+            hello + random.choice(CHANGES)(random, encode(END, EncodingTier.JSON)),
             hello + b"\x10\x84\xff\xff\xff\xff\x00\x00{}",
             b"GET /nwp/rooms/.nwm HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n",
             b"POST /nwp/rooms/query HTTP/1.1\r\nhost: a\r\ncontent-length: -5\r\n\r\n" + hello,
@@ -639,7 +641,7 @@ def check_told(frame: Frame) -> None:
 async def told_in_session(port: int, frames: list[bytes], encoding: str) -> int:
     """How many answers an agent gets that sends these frames, before it is told that there is no such end."""
     async with await Native.open(port, [encoding]) as agent:
-        agent.writer.write(b"".join(frames) + encode(END, Tier.JSON))
+        agent.writer.write(b"".join(frames) + encode(END, EncodingTier.JSON))
         for number in range(100_000):
             frame = await agent.receive()
             check_told(frame)
@@ -695,7 +697,7 @@ async def test_no_frame_breaks_a_session(served: Served) -> None:
 @requirement("nwp:security:bounded")
 async def test_no_beginning_of_a_connection_breaks_the_port(tmp_path: Path) -> None:
     random, told = Random(SEED), list[bytes]()
-    async with serving_anybody(tmp_path, Patience(hello=0.3, preamble=0.4, idle=0.5)) as served:
+    async with serving_anybody(tmp_path, NativeTimeouts(hello=0.3, preamble=0.4, idle=0.5)) as served:
         tasks = len(asyncio.all_tasks())
         for _ in range(2):
             # Some never say another word, and stay until the server has had enough of them.
@@ -792,9 +794,13 @@ async def test_bytes_are_a_frame_or_a_frame_error(kind: int, flags: int, payload
 @requirement("nwp:security:bounded")
 @LONG
 @given(
-    st.sampled_from(tuple(FRAMES.values())), st.dictionaries(NAMES, VALUES, max_size=6), st.sampled_from(tuple(Tier))
+    st.sampled_from(tuple(FRAMES.values())),
+    st.dictionaries(NAMES, VALUES, max_size=6),
+    st.sampled_from(tuple(EncodingTier)),
 )
-async def test_objects_are_a_frame_or_a_frame_error(kind: type[Frame], said: dict[str, Any], tier: Tier) -> None:
+async def test_objects_are_a_frame_or_a_frame_error(
+    kind: type[Frame], said: dict[str, Any], tier: EncodingTier
+) -> None:
     check_decoded(partial(decode_as, kind, encode_value(said, tier), tier))
 
 
@@ -802,7 +808,9 @@ async def test_objects_are_a_frame_or_a_frame_error(kind: type[Frame], said: dic
 @LONG
 @given(said=QUERIES)
 async def test_a_query_of_any_shape_is_answered_or_refused(served: Served, said: dict[str, Any]) -> None:
-    sent = Sent("POST", "rooms/query", b"", [(b"host", b"inn.example")], encode_value(said, Tier.JSON), "192.0.2.251")
+    sent = Sent(
+        "POST", "rooms/query", b"", [(b"host", b"inn.example")], encode_value(said, EncodingTier.JSON), "192.0.2.251"
+    )
 
     check_answer(await answer(served.app, sent))
 
@@ -814,7 +822,7 @@ async def test_no_memory_is_taken_for_what_is_only_declared() -> None:
     tracemalloc.start()
     try:
         for payload in (head + each for head in before for each in declared):
-            check_decoded(partial(decode_as, QueryFrame, payload, Tier.MSGPACK))
+            check_decoded(partial(decode_as, QueryFrame, payload, EncodingTier.MSGPACK))
         check_decoded(partial(decode, b"\x10\x85\xff\xff\xff\xff\x00\x00\x80"))
         _, most = tracemalloc.get_traced_memory()
     finally:
@@ -827,7 +835,7 @@ async def test_no_memory_is_taken_for_what_is_only_declared() -> None:
 
 
 def posted(path: str, said: Any, *headers: tuple[bytes, bytes]) -> Sent:
-    body = said if isinstance(said, bytes) else encode_value(said, Tier.JSON)
+    body = said if isinstance(said, bytes) else encode_value(said, EncodingTier.JSON)
     told = [(b"host", b"inn.example"), (b"accept", b"application/nwp-capsule"), *headers]
     return Sent("POST", path, b"", told, body, "192.0.2.252")
 

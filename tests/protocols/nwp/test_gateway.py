@@ -13,11 +13,11 @@ from tests.conformance.requirements import requirement
 from tests.protocols.conftest import Inn, asking
 
 from portico.errors import SiteError
-from portico.operations.webhooks import Callbacks
-from portico.protocols.nwp.actions import Actions
+from portico.operations.webhooks import WebhookClient
+from portico.protocols.nwp.actions import ActionService
 from portico.protocols.nwp.errors import code_of
-from portico.protocols.nwp.frames import ActionFrame, TaskFrame, Tier, encode
-from portico.protocols.nwp.service import Answer, Asking, Exchange
+from portico.protocols.nwp.frames import ActionFrame, EncodingTier, TaskFrame, encode
+from portico.protocols.nwp.service import NodeResponse, NodeService, NwpRequestContext
 from portico.requests import Caller, Task
 from portico.server.assembly import Parts
 
@@ -72,7 +72,7 @@ async def sent(client: httpx.AsyncClient, id: str, nodes: Any, *edges: tuple[str
     """What a gateway says of a task that a caller wrote."""
     dag = {"nodes": nodes, "edges": [{"from": source, "to": target} for source, target in edges]}
     frame = TaskFrame(task_id=id, dag=dag, **said)
-    return await client.post("/nwp/gateway/invoke", content=encode(frame, Tier.MSGPACK))
+    return await client.post("/nwp/gateway/invoke", content=encode(frame, EncodingTier.MSGPACK))
 
 
 async def finished(client: httpx.AsyncClient, accepted: dict[str, Any]) -> dict[str, Any]:
@@ -187,9 +187,9 @@ async def test_whoever_delegates_is_told_of_the_trace_and_a_cancelled_task_is_go
     given: asyncio.Queue[tuple[TaskFrame, Task]] = asyncio.Queue()
     async with house(inn, tmp_path) as parts:
         caller = Caller(scopes=frozenset(ALLOWED))
-        exchange = Exchange(parts.site, parts.config)
-        actions = Actions(exchange, Callbacks([]), lambda frame, task: given.put_nowait((frame, task)))
-        at = Asking(caller, exchange.nodes.all["gateway"], "http://inn.example", "r1")
+        exchange = NodeService(parts.site, parts.config)
+        actions = ActionService(exchange, WebhookClient([]), lambda frame, task: given.put_nowait((frame, task)))
+        at = NwpRequestContext(caller, exchange.nodes.all["gateway"], "http://inn.example", "r1")
         parent = f"00-{TRACE}-00f067aa0ba902b7-01"
         waiting = asyncio.create_task(actions.invoke(ActionFrame(action_id="site.wait_long"), at, parent))
         async with asyncio.timeout(10):
@@ -199,7 +199,7 @@ async def test_whoever_delegates_is_told_of_the_trace_and_a_cancelled_task_is_go
             with pytest.raises(SiteError) as refusal:
                 await waiting
 
-    assert isinstance(cancelled, Answer)
+    assert isinstance(cancelled, NodeResponse)
     assert cancelled.frame.data == [{"cancelled": True}]
     assert code_of(refusal.value).http == 410
     context = frame.context or {}

@@ -22,11 +22,11 @@ from tests.conformance.requirements import requirement
 from tests.protocols.conftest import Inn, asking, key_of, listening
 from tests.protocols.nwp.test_callbacks import certificate
 
-from portico.protocols.nwp.frames import CapsFrame, OrderKey, QueryFrame, Tier, decode, encode
-from portico.protocols.nwp.graph import address_of, is_allowed
+from portico.protocols.nwp.frames import CapsFrame, EncodingTier, OrderKey, QueryFrame, decode, encode
+from portico.protocols.nwp.graph import http_address_of, is_allowed
 from portico.server.assembly import Parts
 from portico.store.records import Put
-from portico.telemetry import Broke
+from portico.telemetry import UnexpectedError
 
 DISHES = {"soup": {"@type": "MenuItem", "name": "Soup"}, "cake": {"@type": "MenuItem", "name": "Cake"}}
 HERE = "urn:nps:node:inn.example:site"
@@ -37,7 +37,7 @@ CAPSULE = {"anchor_ref": "sha256:x", "count": 1, "data": [{"id": "a"}]}
 async def add_dishes(parts: Parts) -> None:
     await parts.store.collections.declare(parts.config.collection("dishes"))
     await parts.store.items.write("dishes", [Put(id, data) for id, data in DISHES.items()])
-    await parts.site.gate.settled(lambda: parts.site.catalog.collection("dishes"))
+    await parts.site.access.look_up(lambda: parts.site.catalog.collection("dishes"))
 
 
 async def rooms_of(client: httpx.AsyncClient) -> str:
@@ -95,7 +95,7 @@ async def test_a_complex_node_tells_what_the_nodes_it_leads_to_say(inn: Inn) -> 
 @requirement("nwp:graph:trace")
 async def test_a_node_is_known_by_its_mark_whatever_it_is_called(inn: Inn) -> None:
     async with inn() as parts, asking(parts) as client:
-        own, other = f"mark:{parts.site.fingerprint}:site", f"mark:{'0' * 16}:site"
+        own, other = f"mark:{parts.site.tokens.fingerprint}:site", f"mark:{'0' * 16}:site"
         long = ",".join([*("x" * 300 for _ in range(40)), own])
         cycles = [
             await asked(client, trace=f"urn:nps:node:alias.example:site,{own}"),
@@ -125,7 +125,9 @@ async def test_tokens_are_counted_with_what_other_nodes_say(inn: Inn, tokenizer:
         body = {"anchor_ref": await rooms_of(client), "depth": 1}
         headers = {f"x-nwp-{name}": value for name, value in named.items()}
         bare = await client.post("/nwp/site/query", json=body, headers=headers)
-        packed = await client.post("/nwp/site/query", content=encode(QueryFrame(**body), Tier.MSGPACK), headers=headers)
+        packed = await client.post(
+            "/nwp/site/query", content=encode(QueryFrame(**body), EncodingTier.MSGPACK), headers=headers
+        )
 
     said = bare.json()
     sent = [msgspec.json.encode(said[name]) for name in ("data", "graph")]
@@ -140,8 +142,8 @@ def counted(encoded: bytes, name: str) -> int:
 
 @requirement("nwp:budget:limit", "nwp:budget:not-silent")
 @pytest.mark.parametrize("budget", [30, 60, 120, 200, 400, 2000])
-@pytest.mark.parametrize("tier", list(Tier))
-async def test_all_nodes_together_keep_to_a_budget(inn: Inn, tier: Tier, budget: int) -> None:
+@pytest.mark.parametrize("tier", list(EncodingTier))
+async def test_all_nodes_together_keep_to_a_budget(inn: Inn, tier: EncodingTier, budget: int) -> None:
     async with inn() as parts, asking(parts) as client:
         await add_dishes(parts)
         question = QueryFrame(anchor_ref=await rooms_of(client), limit=2, depth=1, token_budget=budget)
@@ -180,7 +182,7 @@ async def test_a_framed_answer_fits_with_all_that_other_nodes_say(inn: Inn) -> N
 async def framed(client: httpx.AsyncClient, limit: int) -> tuple[int, CapsFrame]:
     """How large the payload of an answer is, and what it says."""
     question = QueryFrame(anchor_ref=await rooms_of(client), limit=limit, order=[OrderKey("id", "DESC")], depth=1)
-    body = encode(question, Tier.MSGPACK)
+    body = encode(question, EncodingTier.MSGPACK)
     answer = (await client.post("/nwp/site/query", content=body)).content
     said = decode(answer)
     assert isinstance(said, CapsFrame)
@@ -311,13 +313,13 @@ async def test_a_node_with_a_private_authority_is_reached_where_the_site_file_na
     async with answering_over_tls(tmp_path) as url:
         nwp = {"node": [{"rel": "far", "url": url}], "allow_nodes": [url]}
         settings: dict[str, Any] = {"allow_hosts": ["127.0.0.1"], "nwp": nwp}
-        async with inn(**settings) as parts, asking(replace(parts, observe=seen.append)) as client:
+        async with inn(**settings) as parts, asking(replace(parts, record=seen.append)) as client:
             unknown = [(await asked(client))["graph"][-1] for _ in range(3)]
         async with inn(**settings, ca_file=str(tmp_path / "ca.pem")) as parts, asking(parts) as client:
             trusted = (await asked(client))["graph"][-1]
 
     assert {told(entry) for entry in unknown} == {"NWP-NODE-UNAVAILABLE"}
-    (event,) = [event for event in seen if isinstance(event, Broke)]
+    (event,) = [event for event in seen if isinstance(event, UnexpectedError)]
     assert event.error.startswith("127.0.0.1 was not reached: TLS: the certificate is not trusted: self-signed")
     assert "TLS" not in json.dumps(unknown)
     assert trusted["data"] == CAPSULE
@@ -347,5 +349,5 @@ def test_addresses_are_compared_host_by_host_and_step_by_step(url: str, expected
 
 
 def test_an_address_of_nwp_means_tls_on_the_same_port() -> None:
-    assert address_of("nwp://shop.example/products") == "https://shop.example:17433/nwp/products"
-    assert address_of("nwp://[2001:db8::1]:8443/products/") == "https://[2001:db8::1]:8443/nwp/products"
+    assert http_address_of("nwp://shop.example/products") == "https://shop.example:17433/nwp/products"
+    assert http_address_of("nwp://[2001:db8::1]:8443/products/") == "https://[2001:db8::1]:8443/nwp/products"

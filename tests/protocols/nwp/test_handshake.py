@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from tests.conformance.requirements import requirement
 
-from portico.protocols.nwp.frames import ErrorFrame, HelloFrame, Tier, decode_any, encode_value
-from portico.protocols.nwp.handshake import Agreed, Offer, agree, welcome
+from portico.protocols.nwp.frames import EncodingTier, ErrorFrame, HelloFrame, decode_any, encode_value
+from portico.protocols.nwp.handshake import HandshakeOffer, SessionTerms, negotiate, welcome
 
-ONLY_JSON = (Tier.JSON,)
+ONLY_JSON = (EncodingTier.JSON,)
 
 
 def hello(version: str = "0.4", encodings: tuple[str, ...] = ("msgpack", "json"), **said: Any) -> HelloFrame:
@@ -26,16 +26,20 @@ def test_both_get_the_most_that_both_can_do() -> None:
         ext_support=True,
         max_concurrent_streams=32,
     )
-    offer = Offer(protocols=("ncp", "nwp", "nip"), payload=32768, streams=64, is_extended=True)
+    offer = HandshakeOffer(protocols=("ncp", "nwp", "nip"), payload=32768, streams=64, is_extended=True)
 
-    assert agree(asked, offer) == Agreed("0.4", Tier.MSGPACK, ("nip", "nwp", "ncp"), 32768, 32, is_extended=True)
+    assert negotiate(asked, offer) == SessionTerms(
+        "0.4", EncodingTier.MSGPACK, ("nip", "nwp", "ncp"), 32768, 32, is_extended=True
+    )
 
 
 @requirement("nwp:hello:defaults")
 def test_an_agent_that_says_little_gets_what_is_usual() -> None:
-    offer = Offer(payload=1 << 20, streams=1000, is_extended=True)
+    offer = HandshakeOffer(payload=1 << 20, streams=1000, is_extended=True)
 
-    assert agree(hello(), offer) == Agreed("0.4", Tier.MSGPACK, ("ncp", "nwp"), 65535, 32, is_extended=False)
+    assert negotiate(hello(), offer) == SessionTerms(
+        "0.4", EncodingTier.MSGPACK, ("ncp", "nwp"), 65535, 32, is_extended=False
+    )
 
 
 @requirement("nwp:hello:version")
@@ -49,9 +53,9 @@ def test_an_agent_that_says_little_gets_what_is_usual() -> None:
     ],
 )
 def test_the_lower_version_is_spoken(agent: str, oldest: str | None, site: str, agreed: str) -> None:
-    found = agree(hello(agent, min_version=oldest), Offer(site))
+    found = negotiate(hello(agent, min_version=oldest), HandshakeOffer(site))
 
-    assert isinstance(found, Agreed)
+    assert isinstance(found, SessionTerms)
     assert found.version == agreed
 
 
@@ -69,10 +73,10 @@ def test_the_lower_version_is_spoken(agent: str, oldest: str | None, site: str, 
 def test_an_agent_that_needs_a_later_version_is_told_which_one_is_spoken(
     agent: str, oldest: str | None, told: str
 ) -> None:
-    assert agree(hello(agent, min_version=oldest), Offer()) == ErrorFrame(
+    assert negotiate(hello(agent, min_version=oldest), HandshakeOffer()) == ErrorFrame(
         status="NPS-PROTO-VERSION-INCOMPATIBLE",
         error="NCP-VERSION-INCOMPATIBLE",
-        message="0.4 is spoken here",
+        message="This node speaks version 0.4",
         details={"server_version": "0.4", "client_min_version": told},
     )
 
@@ -81,25 +85,25 @@ def test_an_agent_that_needs_a_later_version_is_told_which_one_is_spoken(
 @pytest.mark.parametrize(
     ("agent", "site", "agreed"),
     [
-        (("json", "msgpack"), (Tier.MSGPACK, Tier.JSON), Tier.MSGPACK),
-        (("msgpack", "json"), ONLY_JSON, Tier.JSON),
-        (("json",), (Tier.MSGPACK, Tier.JSON), Tier.JSON),
-        (("binary_vector.v1", "json"), (Tier.MSGPACK, Tier.JSON), Tier.JSON),
+        (("json", "msgpack"), (EncodingTier.MSGPACK, EncodingTier.JSON), EncodingTier.MSGPACK),
+        (("msgpack", "json"), ONLY_JSON, EncodingTier.JSON),
+        (("json",), (EncodingTier.MSGPACK, EncodingTier.JSON), EncodingTier.JSON),
+        (("binary_vector.v1", "json"), (EncodingTier.MSGPACK, EncodingTier.JSON), EncodingTier.JSON),
     ],
 )
 def test_the_best_encoding_that_both_know_is_taken(
-    agent: tuple[str, ...], site: tuple[Tier, ...], agreed: Tier
+    agent: tuple[str, ...], site: tuple[EncodingTier, ...], agreed: EncodingTier
 ) -> None:
-    found = agree(hello(encodings=agent), Offer(encodings=site))
+    found = negotiate(hello(encodings=agent), HandshakeOffer(encodings=site))
 
-    assert isinstance(found, Agreed)
+    assert isinstance(found, SessionTerms)
     assert found.tier == agreed
 
 
 @requirement("nwp:hello:protocols")
 @pytest.mark.parametrize("protocols", [[], ["smtp"]])
 def test_without_a_common_protocol_there_is_no_session(protocols: list[str]) -> None:
-    found = agree(msgspec.structs.replace(hello(), supported_protocols=protocols), Offer())
+    found = negotiate(msgspec.structs.replace(hello(), supported_protocols=protocols), HandshakeOffer())
 
     assert isinstance(found, ErrorFrame)
     assert (found.status, found.error) == ("NPS-PROTO-VERSION-INCOMPATIBLE", "NCP-VERSION-INCOMPATIBLE")
@@ -109,25 +113,25 @@ def test_without_a_common_protocol_there_is_no_session(protocols: list[str]) -> 
 @requirement("nwp:hello:encoding-none")
 @pytest.mark.parametrize("agent", [("msgpack",), ()])
 def test_without_a_common_encoding_there_is_no_session(agent: tuple[str, ...]) -> None:
-    assert agree(hello(encodings=agent), Offer(encodings=ONLY_JSON)) == ErrorFrame(
+    assert negotiate(hello(encodings=agent), HandshakeOffer(encodings=ONLY_JSON)) == ErrorFrame(
         status="NPS-SERVER-ENCODING-UNSUPPORTED",
         error="NCP-ENCODING-UNSUPPORTED",
-        message="Encodings here are json",
+        message="This node supports the encodings json",
         details={"supported_encodings": ["json"]},
     )
 
 
 def test_a_site_may_want_agents_that_are_not_too_old() -> None:
-    found = agree(hello("0.2"), Offer(oldest="0.3"))
+    found = negotiate(hello("0.2"), HandshakeOffer(oldest="0.3"))
 
     assert isinstance(found, ErrorFrame)
     assert (found.error, found.details) == ("NWP-MANIFEST-VERSION-UNSUPPORTED", {"min_agent_version": "0.3"})
-    assert isinstance(agree(hello("0.3"), Offer(oldest="0.3")), Agreed)
+    assert isinstance(negotiate(hello("0.3"), HandshakeOffer(oldest="0.3")), SessionTerms)
 
 
 @requirement("nwp:hello:answer", "nwp:hello:answer-flat")
 def test_what_was_agreed_on_is_said_for_both_generations_of_agents() -> None:
-    agreed = Agreed("0.3", Tier.JSON, ("nwp",), 1000, 3, is_extended=False)
+    agreed = SessionTerms("0.3", EncodingTier.JSON, ("nwp",), 1000, 3, is_extended=False)
     said = {
         "nps_version": "0.4",
         "session_version": "0.3",
@@ -139,9 +143,9 @@ def test_what_was_agreed_on_is_said_for_both_generations_of_agents() -> None:
         "max_concurrent_streams": 3,
     }
 
-    answer = welcome(agreed, Offer(), "urn:nps:node:inn.example:site", ["nwp:query"])
+    answer = welcome(agreed, HandshakeOffer(), "urn:nps:node:inn.example:site", ["nwp:query"])
 
-    assert decode_any(encode_value(answer, Tier.JSON), Tier.JSON) == {
+    assert decode_any(encode_value(answer, EncodingTier.JSON), EncodingTier.JSON) == {
         "frame": "0x04",
         "anchor_ref": "nps:system:caps",
         "count": 1,

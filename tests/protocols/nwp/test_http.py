@@ -31,24 +31,24 @@ from portico.errors import (
     Unsupported,
 )
 from portico.protocols.nwp.errors import (
-    StreamLimit,
+    StreamLimitExceeded,
     SubscriptionLimit,
     UnknownAction,
     UnreadableFrame,
     code_of,
-    failure,
+    error_frame,
 )
 from portico.protocols.nwp.frames import (
     ActionFrame,
     CapsFrame,
+    EncodingTier,
     ErrorFrame,
+    FrameType,
     IdentFrame,
     QueryFrame,
     StreamFrame,
     SubscribeFrame,
     TaskFrame,
-    Tier,
-    Type,
     decode,
     encode,
     encode_value,
@@ -62,8 +62,8 @@ FRAMED = 'application/nwp-capsule; profile="application/nwp-frame application/x-
 BARE = "application/nwp-capsule"
 ERROR = "application/nwp-error+json"
 READABLE = {
-    "framed JSON": encode(QueryFrame(limit=1), Tier.JSON),
-    "framed MessagePack": encode(QueryFrame(limit=1), Tier.MSGPACK),
+    "framed JSON": encode(QueryFrame(limit=1), EncodingTier.JSON),
+    "framed MessagePack": encode(QueryFrame(limit=1), EncodingTier.MSGPACK),
     "bare JSON": b'{"limit":1}',
     "bare MessagePack": msgspec.msgpack.encode({"limit": 1}),
     "a larger map": b"\xde\x00\x01" + msgspec.msgpack.encode("limit") + b"\x01",
@@ -92,8 +92,8 @@ async def client(parts: Parts) -> AsyncIterator[httpx.AsyncClient]:
 
 def form(answer: httpx.Response) -> str:
     """How an answer is written, by its bytes."""
-    if answer.content[0] == Type.CAPS:
-        return f"framed {Tier(answer.content[1] & 3).name}"
+    if answer.content[0] == FrameType.CAPS:
+        return f"framed {EncodingTier(answer.content[1] & 3).name}"
     return "bare JSON" if answer.content[:1] == b"{" else "bare MSGPACK"
 
 
@@ -288,7 +288,7 @@ async def test_the_answer_has_the_form_of_the_request(client: httpx.AsyncClient,
 
     body = READABLE[name]
     is_framed = body[0] == 0x10
-    tier = Tier(body[1] & 1) if is_framed else Tier.JSON if b"{" in body else Tier.MSGPACK
+    tier = EncodingTier(body[1] & 1) if is_framed else EncodingTier.JSON if b"{" in body else EncodingTier.MSGPACK
     expected = f"framed {tier.name}" if is_framed else f"bare {tier.name}"
     assert (answer.status_code, form(answer)) == (200, expected)
     assert answer.headers["content-type"] == (FRAMED if is_framed else BARE)
@@ -378,11 +378,11 @@ async def test_a_tier_that_nobody_knows_is_let_be(client: httpx.AsyncClient) -> 
         b"\x10",
         READABLE["framed JSON"][:-1],
         READABLE["framed JSON"] + b"\n",
-        encode(ActionFrame(action_id="rooms.list"), Tier.MSGPACK),
-        encode(SubscribeFrame(action="ping", stream_id=ID), Tier.JSON),
-        encode(TaskFrame(task_id=ID, dag={}), Tier.JSON),
-        encode(IdentFrame(nid="urn:nps:agent:ca.example:somebody"), Tier.JSON),
-        encode(CapsFrame(anchor_ref="", count=0, data=[]), Tier.MSGPACK),
+        encode(ActionFrame(action_id="rooms.list"), EncodingTier.MSGPACK),
+        encode(SubscribeFrame(action="ping", stream_id=ID), EncodingTier.JSON),
+        encode(TaskFrame(task_id=ID, dag={}), EncodingTier.JSON),
+        encode(IdentFrame(nid="urn:nps:agent:ca.example:somebody"), EncodingTier.JSON),
+        encode(CapsFrame(anchor_ref="", count=0, data=[]), EncodingTier.MSGPACK),
         b"\x13\x04\x00\x02{}",
         b"\xff\x04\x00\x02{}",
         b"\x81\xa6filter" + b"\x91" * 5000,
@@ -506,7 +506,11 @@ async def test_both_tiers_and_both_forms_have_the_same_answer(client: httpx.Asyn
     )
     query = QueryFrame(fields=["id", "name", "price"], filter={"price": {"$gt": 40}}, order=None)
 
-    for body in (*(encode(query, tier) for tier in Tier), msgspec.json.encode(query), msgspec.msgpack.encode(query)):
+    for body in (
+        *(encode(query, tier) for tier in EncodingTier),
+        msgspec.json.encode(query),
+        msgspec.msgpack.encode(query),
+    ):
         answer = await client.post("/nwp/rooms/query", content=body)
         found = read(answer)
         assert msgspec.structs.replace(found, cached=None) == expected
@@ -565,7 +569,7 @@ async def test_a_stream_has_the_form_of_its_request(client: httpx.AsyncClient) -
     assert lines.headers["content-type"].partition(";")[0] == "application/x-ndjson"
     assert [json.loads(line)["data"][0]["id"] for line in lines.text.splitlines()] == ["attic", "cellar", "garden"]
 
-    body = encode(QueryFrame(limit=2, stream=True), Tier.MSGPACK)
+    body = encode(QueryFrame(limit=2, stream=True), EncodingTier.MSGPACK)
     framed = await client.post("/nwp/rooms/query", content=body)
     first_length = 4 + int.from_bytes(framed.content[2:4])
     first, last = decode(framed.content[:first_length]), decode(framed.content[first_length:])
@@ -617,9 +621,9 @@ async def test_a_request_is_answered_under_its_id(
 @pytest.mark.parametrize("name", ["framed MessagePack", "framed JSON", "bare MessagePack", "bare JSON"])
 async def test_a_frame_with_a_wrong_member_is_refused_under_its_id(client: httpx.AsyncClient, name: str) -> None:
     said = {"request_id": ID, "limit": "many"}
-    tier = Tier.JSON if "JSON" in name else Tier.MSGPACK
+    tier = EncodingTier.JSON if "JSON" in name else EncodingTier.MSGPACK
     payload = encode_value(said, tier)
-    header = bytes((Type.QUERY, 4 | tier)) + len(payload).to_bytes(2) if "framed" in name else b""
+    header = bytes((FrameType.QUERY, 4 | tier)) + len(payload).to_bytes(2) if "framed" in name else b""
 
     answer = await client.post("/nwp/rooms/query", content=header + payload)
 
@@ -650,8 +654,8 @@ async def test_documents_and_refusals_of_any_kind_repeat_the_id(client: httpx.As
 async def test_a_refusal_is_json_whatever_the_form_of_the_request(client: httpx.AsyncClient, name: str) -> None:
     query = QueryFrame(anchor_ref="sha256:never")
     body = {
-        "framed MessagePack": encode(query, Tier.MSGPACK),
-        "framed JSON": encode(query, Tier.JSON),
+        "framed MessagePack": encode(query, EncodingTier.MSGPACK),
+        "framed JSON": encode(query, EncodingTier.JSON),
         "bare JSON": msgspec.json.encode(query),
     }[name]
 
@@ -694,7 +698,7 @@ async def test_a_number_in_a_header_that_is_none_is_refused(client: httpx.AsyncC
 
 
 async def test_what_cannot_be_understood_costs_as_much_as_what_can(inn: Inn) -> None:
-    async with inn(limits={"anonymous_per_minute": 3}) as parts, asking(parts) as client:
+    async with inn(limits={"anonymous_per_minute": 4}) as parts, asking(parts) as client:
         refused = [
             await client.post("/nwp/rooms/query", content=b"nonsense"),
             await client.post("/nwp/rooms/query", json={}, headers={"x-nwp-budget": "many"}),
@@ -730,7 +734,7 @@ async def test_when_the_server_fails_it_says_so_in_the_words_of_the_protocol(
         (UnreadableFrame("x", code="NCP-STREAM-NOT-FOUND"), "NPS-STREAM-NOT-FOUND", 404),
         (UnreadableFrame("x", code="NCP-STREAM-WINDOW-OVERFLOW"), "NPS-STREAM-LIMIT", 429),
         (UnreadableFrame("x", code="NCP-DIFF-FORMAT-UNSUPPORTED"), "NPS-CLIENT-BAD-FRAME", 400),
-        (StreamLimit("x"), "NPS-STREAM-LIMIT", 429),
+        (StreamLimitExceeded("x"), "NPS-STREAM-LIMIT", 429),
         (SubscriptionLimit("x"), "NPS-LIMIT-EXCEEDED", 429),
         (RateLimited("x"), "NPS-LIMIT-RATE", 429),
         (BudgetExceeded("x"), "NPS-LIMIT-BUDGET", 429),
@@ -752,7 +756,7 @@ async def test_errors_have_the_status_that_their_code_asks_for(error: SiteError,
 
 async def test_what_went_wrong_inside_is_not_told() -> None:
     error = Unavailable("postgres://owner:secret@db is gone", host="db")
-    assert failure(error, ID) == ErrorFrame(
+    assert error_frame(error, ID) == ErrorFrame(
         status="NPS-SERVER-UNAVAILABLE",
         error="NWP-NODE-UNAVAILABLE",
         message="The node cannot do this at the moment. Try again later.",
@@ -767,7 +771,7 @@ async def test_what_went_wrong_inside_is_not_told() -> None:
 async def test_the_clients_in_use_get_what_they_read(client: httpx.AsyncClient) -> None:
     typescript = {"content-type": "application/nwp-frame", "accept": "application/nwp-capsule"}
     go = {"content-type": "application/nwp-frame", "accept": "application/nwp-frame"}
-    listing = encode(ActionFrame(action_id="rooms.list", params={"limit": 1}), Tier.MSGPACK)
+    listing = encode(ActionFrame(action_id="rooms.list", params={"limit": 1}), EncodingTier.MSGPACK)
 
     for headers in (typescript, go):
         asked = await client.post("/nwp/rooms/query", content=READABLE["framed MessagePack"], headers=headers)
@@ -802,8 +806,8 @@ async def test_nodes_that_another_process_makes_hides_and_shows_again_are_known(
 @pytest.mark.parametrize(
     ("body", "message", "hint"),
     [
-        (b"", "the body is empty", ""),
-        (b"nonsense", "neither JSON nor MessagePack, nor a frame", ""),
+        (b"", "The body is empty", ""),
+        (b"nonsense", "neither JSON, nor MessagePack, nor a frame", ""),
         (b'{"limit": "many"}', "$.limit", "As in 20."),
         (b'{"order": ["price"]}', "$.order[0]", 'As in [{"field": "price", "dir": "ASC"}].'),
     ],

@@ -23,8 +23,9 @@ from tests.conformance.requirements import requirement
 from tests.protocols.conftest import key_of, listening
 from tests.protocols.nwp.agents import RESERVED, Agent, agent_of, code, held, opened_inn, reached, subscribe
 
-from portico.access.nip import canonical, shown_key, sign, timestamp
-from portico.access.nip.authority import Authority
+from portico.access.nip import canonical_body, render_key, sign, timestamp
+from portico.access.nip.authority import SiteAuthority
+from portico.protocols.nwp.settings import NwpSettings
 from portico.server.assembly import Parts
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -67,7 +68,7 @@ class Elsewhere:
         now = datetime.now(UTC)
         frame = {
             "nid": BOB,
-            "pub_key": shown_key(self.key.public_key()),
+            "pub_key": render_key(self.key.public_key()),
             "capabilities": ["nwp:query", "nwp:action"],
             "scope": {"nodes": ["nwp://inn.example/*"]},
             "issued_by": "urn:nps:org:elsewhere.example",
@@ -76,7 +77,7 @@ class Elsewhere:
             "serial": "0x0A3F",
             **said,
         }
-        return {**frame, "signature": sign(self.key, canonical(frame))}
+        return {**frame, "signature": sign(self.key, canonical_body(frame))}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -106,7 +107,7 @@ async def nobody(parts: Parts) -> AsyncIterator[Agent]:
 async def issued(parts: Parts, name: str = "", **said: Any) -> Ident:
     """A certificate of the inn itself, for an agent that may do everything but for what is said."""
     name = name or f"agent-{uuid4()}"
-    return (await Authority(parts.config, parts.store).issue(name, scopes=EVERYTHING, **said)).certificate
+    return (await SiteAuthority(parts.config, parts.store).issue(name, scopes=EVERYTHING, **said)).certificate
 
 
 def showing(agent: Agent, ident: Ident, **headers: str) -> Agent:
@@ -162,11 +163,11 @@ async def test_a_good_certificate_opens_every_door_raw_or_in_base64url(parts: Pa
 
 async def expired(parts: Parts, _: Elsewhere) -> Ident:
     past = time.time() - 40 * 86400
-    return (await Authority(parts.config, parts.store, lambda: past).issue("late", scopes=EVERYTHING)).certificate
+    return (await SiteAuthority(parts.config, parts.store, lambda: past).issue("late", scopes=EVERYTHING)).certificate
 
 
 async def revoked(parts: Parts, _: Elsewhere) -> Ident:
-    made = await Authority(parts.config, parts.store).issue("gone", scopes=EVERYTHING)
+    made = await SiteAuthority(parts.config, parts.store).issue("gone", scopes=EVERYTHING)
     await parts.store.keys.revoke(made.key.id, datetime.now(UTC))
     return made.certificate
 
@@ -214,7 +215,9 @@ async def expired_and_forged_and_out_of_scope(_: Parts, elsewhere: Elsewhere) ->
 
 
 async def revoked_and_of_no_use(parts: Parts, _: Elsewhere) -> Ident:
-    made = await Authority(parts.config, parts.store).issue("both", nodes=["nwp://x.example"], capabilities=["nop:x"])
+    made = await SiteAuthority(parts.config, parts.store).issue(
+        "both", nodes=["nwp://x.example"], capabilities=["nop:x"]
+    )
     await parts.store.keys.revoke(made.key.id, datetime.now(UTC))
     return made.certificate
 
@@ -282,7 +285,7 @@ async def test_a_name_is_no_proof_and_must_be_that_of_the_certificate(parts: Par
 
 @requirement("nwp:identity:revocation")
 async def test_a_certificate_that_is_revoked_ends_at_once(parts: Parts, nobody: Agent) -> None:
-    made = await Authority(parts.config, parts.store).issue("eve", scopes=EVERYTHING)
+    made = await SiteAuthority(parts.config, parts.store).issue("eve", scopes=EVERYTHING)
     agent = showing(nobody, made.certificate)
 
     before = await agent.post("rooms/query")
@@ -430,7 +433,7 @@ async def test_certificates_are_neither_logged_nor_told_again(
     caplog.set_level(logging.DEBUG)
     noted: list[Any] = []
     nwp = {"auth": "nip-cert"}
-    async with opened_inn(tmp_path, observe=noted.append, server=AT_HOME, nwp=nwp) as parts, agent_of(parts) as nobody:
+    async with opened_inn(tmp_path, record=noted.append, server=AT_HOME, nwp=nwp) as parts, agent_of(parts) as nobody:
         good = await issued(parts)
         wrong = {**good, "scope": {"nodes": ["*"]}}
         answers = [each for ident in (good, wrong) for each in (await everywhere(showing(nobody, ident))).values()]
@@ -465,7 +468,7 @@ async def test_where_a_key_is_wanted_it_is_shown_as_a_bearer_token(tmp_path: Pat
 
 @requirement("nwp:identity:bare-name", "nwp:identity:bearer")
 async def test_names_are_believed_only_where_the_owner_says_so(tmp_path: Path, parts: Parts) -> None:
-    assert parts.config.nwp.trust_names is False
+    assert parts.config.section(NwpSettings).trust_names is False
     nwp = {"auth": "nip-cert", "trust_names": True}
     async with opened_inn(tmp_path, server=AT_HOME, nwp=nwp) as inn, agent_of(inn) as nobody:
         await issued(inn, "ann")

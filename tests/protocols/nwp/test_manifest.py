@@ -12,7 +12,7 @@ from tests.protocols.conftest import ROOMS, Inn, asking, key_of
 from tests.protocols.nwp.conftest import serving
 
 from portico.catalog import anchor_of
-from portico.protocols.nwp.frames import AnchorFrame, CapsFrame, QueryFrame, Tier, decode, encode
+from portico.protocols.nwp.frames import AnchorFrame, CapsFrame, EncodingTier, QueryFrame, decode, encode
 from portico.server.assembly import Parts
 from portico.store.records import Put
 
@@ -483,7 +483,7 @@ async def test_who_knows_an_older_schema_is_sent_the_new_one(parts: Parts, clien
         assert (answer.json()["anchor_ref"], answer.headers["x-nwp-schema"]) == (new["anchor_id"], new["anchor_id"])
         assert answer.json()["inline_anchor"] == new
         assert answer.json()["count"] == len(ROOMS) + 1
-    framed = encode(QueryFrame(anchor_ref=old["anchor_id"]), Tier.MSGPACK)
+    framed = encode(QueryFrame(anchor_ref=old["anchor_id"]), EncodingTier.MSGPACK)
     caps = decode((await client.post("/nwp/rooms/query", content=framed)).content)
     assert isinstance(caps, CapsFrame)
     assert caps.inline_anchor == AnchorFrame(anchor_id=new["anchor_id"], schema=new["schema"])
@@ -562,18 +562,18 @@ async def test_a_made_up_schema_is_looked_for_once_however_many_collections_ther
         await parts.store.collections.declare(parts.config.collection(name))
         await parts.store.items.write(name, [Put("first", {"name": name})])
     await manifest(client, "site")
-    looked: list[str] = []
-    kept = parts.site.kept
+    lookups: list[str] = []
+    get_for_site = parts.site.notes.get_for_site
 
-    async def watched(name: str) -> bytes | None:
-        looked.append(name)
-        return await kept(name)
+    async def record_lookup(name: str) -> bytes | None:
+        lookups.append(name)
+        return await get_for_site(name)
 
-    monkeypatch.setattr(parts.site, "kept", watched)
+    monkeypatch.setattr(parts.site.notes, "get_for_site", record_lookup)
     answer = await client.post("/nwp/site/query", json={"anchor_ref": "sha256:" + "0" * 64})
 
     assert refusal(answer) == (404, "NPS-CLIENT-NOT-FOUND", "NCP-ANCHOR-NOT-FOUND")
-    assert len(looked) == 1
+    assert len(lookups) == 1
 
 
 @requirement("nwp:anchors:stale-inline", "nwp:anchors:constant")
@@ -645,7 +645,9 @@ async def test_a_framed_answer_stays_within_the_short_header(parts: Parts, clien
     query = QueryFrame(filter={"beds": {"$exists": False}}, order=None, fields=["id", "name"])
     cursor: str | None = ""
     while cursor is not None:
-        raw = (await client.post("/nwp/rooms/query", content=encode(_with(query, cursor), Tier.MSGPACK))).content
+        raw = (
+            await client.post("/nwp/rooms/query", content=encode(_with(query, cursor), EncodingTier.MSGPACK))
+        ).content
         caps = decode(raw)
         assert isinstance(caps, CapsFrame)
         assert caps.count == len(caps.data)

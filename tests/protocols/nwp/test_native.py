@@ -15,37 +15,39 @@ from tests.conformance.requirements import requirement
 from tests.protocols.conftest import soon
 from tests.protocols.nwp.conftest import PREAMBLE, Native, Open, opened_inn, serving, tls_files
 
-from portico.access.identity import Credentials
-from portico.access.nip.authority import Authority
-from portico.config import parse_config
+from portico.access.identity import RequestCredentials
+from portico.access.nip.authority import SiteAuthority
 from portico.errors import ConfigError, Unauthenticated, Unavailable
+from portico.protocols import parse_config
 from portico.protocols.nwp.frames import (
     ActionFrame,
     AnchorFrame,
     CapsFrame,
     DiffFrame,
+    EncodingTier,
     ErrorFrame,
     Frame,
-    Header,
+    FrameHeader,
+    FrameType,
     HelloFrame,
     QueryFrame,
     StreamFrame,
     SubscribeFrame,
     TaskFrame,
-    Tier,
-    Type,
     decode,
     encode,
 )
-from portico.protocols.nwp.native import Patience
-from portico.protocols.nwp.sessions import FRAMES_AT_ONCE, Session
+from portico.protocols.nwp.native import NativeTimeouts
+from portico.protocols.nwp.sessions import FRAMES_AT_ONCE, NativeSession
+from portico.protocols.nwp.tls import load_tls
 from portico.query import Page, Query
 from portico.requests import Caller
 from portico.server.assembly import opened_site
-from portico.server.http import listening_of, tls_of
+from portico.server.http import listening_of
 from portico.site import Site
 from portico.store.records import Put, Remove
-from portico.telemetry import Broke, Observation
+from portico.subscriptions import Subscriptions
+from portico.telemetry import TelemetryEvent, UnexpectedError
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -116,16 +118,16 @@ async def test_who_cannot_be_understood_is_told_why_and_left(
 
 @requirement("nwp:hello:first", "nwp:native:silent-close")
 async def test_what_is_no_hello_is_left_without_a_word(native_inn: Open) -> None:
-    hello = encode(HELLO, Tier.JSON)
-    large = encode(msgspec.structs.replace(HELLO, agent_id="x" * 20_000), Tier.JSON)
-    encrypted = Header(Type.HELLO, Tier.JSON, 100, is_encrypted=True).encode()
+    hello = encode(HELLO, EncodingTier.JSON)
+    large = encode(msgspec.structs.replace(HELLO, agent_id="x" * 20_000), EncodingTier.JSON)
+    encrypted = FrameHeader(FrameType.HELLO, EncodingTier.JSON, 100, is_encrypted=True).encode()
     beginnings = [
         b"\x99\x04\x00\x02{}",
         b"\x16\x03\x01\x00\xa5\x01",  # TLS, where there is none
         b"GARBAGE IN\r\n",
         b"NPS/2.0\n" + hello,
         PREAMBLE + b"GET / HTTP/1.1\r\n\r\n",
-        encode(asked(), Tier.JSON),
+        encode(asked(), EncodingTier.JSON),
         large,
         large[:4],
         encrypted,
@@ -160,10 +162,12 @@ async def test_http_on_the_native_port_tells_of_nodes(native_inn: Open) -> None:
 async def test_answers_come_in_the_order_of_questions_or_with_their_ids(native_inn: Open) -> None:
     async with await Native.open(native_inn.ports.native) as agent:
         limits = [1, 3, 2, 1, 3]
-        await agent.send_raw(b"".join(encode(asked(limit=limit), Tier.JSON) for limit in limits))
+        await agent.send_raw(b"".join(encode(asked(limit=limit), EncodingTier.JSON) for limit in limits))
         in_order = [(await agent.receive()).count for _ in limits]
         named = {f"q-{limit}": limit for limit in (1, 2, 3)}
-        await agent.send_raw(b"".join(encode(asked(limit=n, request_id=id), Tier.MSGPACK) for id, n in named.items()))
+        await agent.send_raw(
+            b"".join(encode(asked(limit=n, request_id=id), EncodingTier.MSGPACK) for id, n in named.items())
+        )
         by_name = [await agent.receive() for _ in named]
 
     assert in_order == limits
@@ -204,10 +208,10 @@ async def test_a_repeated_query_is_answered_in_its_order_and_as_things_are_now(t
 
 async def test_a_frame_may_arrive_byte_by_byte_and_many_may_arrive_at_once(native_inn: Open) -> None:
     async with await Native.open(native_inn.ports.native) as agent:
-        for byte in encode(asked(limit=2), Tier.MSGPACK):
+        for byte in encode(asked(limit=2), EncodingTier.MSGPACK):
             await agent.send_raw(bytes([byte]))
         assert (await agent.receive()).data == IDS[:2]
-        await agent.send_raw(encode(asked(limit=1), Tier.MSGPACK) * 200)
+        await agent.send_raw(encode(asked(limit=1), EncodingTier.MSGPACK) * 200)
         assert [(await agent.receive()).count for _ in range(200)] == [1] * 200
 
 
@@ -217,7 +221,7 @@ async def test_a_question_goes_to_the_node_of_its_schema_also_of_an_older_one(na
     async with await Native.open(native_inn.ports.native) as agent:
         await store.collections.declare(native_inn.parts.config.collection("books"))
         await store.items.write("books", [Put("b1", {"name": "Guests", "pages": 90})])
-        manifest = await native_inn.parts.site.gate.settled(lambda: native_inn.parts.site.catalog.collection("books"))
+        manifest = await native_inn.parts.site.access.look_up(lambda: native_inn.parts.site.catalog.collection("books"))
         old = manifest.anchor_id
         known = await agent.ask(QueryFrame(anchor_ref=old, depth=0))
         await store.items.write("books", [Put("b2", {"name": "Guests", "shelf": "top"})])
@@ -263,9 +267,11 @@ async def test_what_is_an_error_over_http_is_an_error_frame_and_talk_goes_on(nat
             answer = await agent.ask(msgspec.structs.replace(frame, request_id=code))
             assert (answer.error, answer.request_id, answer.details["request_id"]) == (code, code, code)
 
-        await agent.send_raw(b"\x77\x05\x00\x01\x80" + encode(HELLO, Tier.JSON) + encode(_anchor(), Tier.JSON))
+        await agent.send_raw(
+            b"\x77\x05\x00\x01\x80" + encode(HELLO, EncodingTier.JSON) + encode(_anchor(), EncodingTier.JSON)
+        )
         bits = DiffFrame(anchor_ref="sha256:1", base_seq=0, patch=b"\x01", patch_format="binary_bitset")
-        await agent.send_raw(encode(bits, Tier.MSGPACK))
+        await agent.send_raw(encode(bits, EncodingTier.MSGPACK))
         assert [await error_of(agent) for _ in range(4)] == [
             "NCP-FRAME-UNKNOWN-TYPE",
             "NCP-FRAME-UNKNOWN-TYPE",
@@ -273,12 +279,12 @@ async def test_what_is_an_error_over_http_is_an_error_frame_and_talk_goes_on(nat
             "NCP-DIFF-FORMAT-UNSUPPORTED",
         ]
         unread = msgspec.json.encode({"limit": -1, "request_id": "negative"})
-        await agent.send_raw(Header(Type.QUERY, Tier.JSON, len(unread)).encode() + unread)
+        await agent.send_raw(FrameHeader(FrameType.QUERY, EncodingTier.JSON, len(unread)).encode() + unread)
         assert (await agent.receive()).details["request_id"] == "negative"
         endless = SubscribeFrame(action="subscribe", stream_id="feed-0", resume_from_seq=1 << 70)
-        await agent.send_raw(encode(endless, Tier.JSON))
+        await agent.send_raw(encode(endless, EncodingTier.JSON))
         refused = await agent.receive()
-        assert (agent.tier, refused.details["stream_id"]) == (Tier.MSGPACK, "feed-0")
+        assert (agent.tier, refused.details["stream_id"]) == (EncodingTier.MSGPACK, "feed-0")
         assert refused.status.startswith("NPS-CLIENT-")
         assert (await agent.ask(asked())).data == IDS
 
@@ -287,26 +293,26 @@ async def test_what_is_an_error_over_http_is_an_error_frame_and_talk_goes_on(nat
 @pytest.mark.parametrize(
     ("kind", "said", "error"),
     [
-        (Type.QUERY, {"limit": -1}, "NWP-QUERY-FILTER-INVALID"),
-        (Type.QUERY, {"cursor": 5}, "NWP-QUERY-CURSOR-INVALID"),
-        (Type.ACTION, {"action_id": "rooms.list", "timeout_ms": "soon"}, "NWP-ACTION-PARAMS-INVALID"),
-        (Type.ACTION, {"params": {}}, "NWP-ACTION-PARAMS-INVALID"),
-        (Type.SUBSCRIBE, {"action": 5, "stream_id": "feed"}, "NPS-CLIENT-BAD-FRAME"),
-        (Type.SUBSCRIBE, {"action": "subscribe"}, "NPS-CLIENT-BAD-FRAME"),
-        (Type.SUBSCRIBE, {"action": "ping"}, "NWP-SUBSCRIBE-STREAM-NOT-FOUND"),
-        (Type.SUBSCRIBE, {"action": "unsubscribe"}, "NWP-SUBSCRIBE-STREAM-NOT-FOUND"),
+        (FrameType.QUERY, {"limit": -1}, "NWP-QUERY-FILTER-INVALID"),
+        (FrameType.QUERY, {"cursor": 5}, "NWP-QUERY-CURSOR-INVALID"),
+        (FrameType.ACTION, {"action_id": "rooms.list", "timeout_ms": "soon"}, "NWP-ACTION-PARAMS-INVALID"),
+        (FrameType.ACTION, {"params": {}}, "NWP-ACTION-PARAMS-INVALID"),
+        (FrameType.SUBSCRIBE, {"action": 5, "stream_id": "feed"}, "NPS-CLIENT-BAD-FRAME"),
+        (FrameType.SUBSCRIBE, {"action": "subscribe"}, "NPS-CLIENT-BAD-FRAME"),
+        (FrameType.SUBSCRIBE, {"action": "ping"}, "NWP-SUBSCRIBE-STREAM-NOT-FOUND"),
+        (FrameType.SUBSCRIBE, {"action": "unsubscribe"}, "NWP-SUBSCRIBE-STREAM-NOT-FOUND"),
     ],
 )
 async def test_a_wrong_member_is_told_as_over_http(
-    native_inn: Open, kind: Type, said: dict[str, Any], error: str
+    native_inn: Open, kind: FrameType, said: dict[str, Any], error: str
 ) -> None:
     async with (
         await Native.open(native_inn.ports.native) as agent,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{native_inn.ports.http}/nwp/site/") as client,
     ):
         payload = msgspec.json.encode(said)
-        await agent.send_raw(Header(kind, Tier.JSON, len(payload)).encode() + payload)
-        below = {Type.QUERY: "query", Type.ACTION: "invoke", Type.SUBSCRIBE: "subscribe"}[kind]
+        await agent.send_raw(FrameHeader(kind, EncodingTier.JSON, len(payload)).encode() + payload)
+        below = {FrameType.QUERY: "query", FrameType.ACTION: "invoke", FrameType.SUBSCRIBE: "subscribe"}[kind]
 
         assert await error_of(agent) == error
         assert (await client.post(below, json=said)).json()["error"] == error
@@ -331,8 +337,11 @@ def _anchor() -> AnchorFrame:
 @pytest.mark.parametrize(
     ("raw", "error"),
     [
-        (Header(Type.QUERY, Tier.JSON, 5000).encode(), "NCP-FRAME-PAYLOAD-TOO-LARGE"),
-        (Header(Type.QUERY, Tier.JSON, 0xFFFFFFFF, is_extended=True).encode(), "NCP-FRAME-PAYLOAD-TOO-LARGE"),
+        (FrameHeader(FrameType.QUERY, EncodingTier.JSON, 5000).encode(), "NCP-FRAME-PAYLOAD-TOO-LARGE"),
+        (
+            FrameHeader(FrameType.QUERY, EncodingTier.JSON, 0xFFFFFFFF, is_extended=True).encode(),
+            "NCP-FRAME-PAYLOAD-TOO-LARGE",
+        ),
         (b"\x10\x06\x00\x02{}", "NCP-FRAME-FLAGS-INVALID"),
     ],
 )
@@ -354,7 +363,7 @@ async def test_a_reader_pauses_a_stream_and_lets_it_go_on(native_inn: Open) -> N
     async with await Native.open(native_inn.ports.native) as agent:
         window = StreamFrame(stream_id="s-1", seq=0, is_last=False, data=[], window_size=0)
         await agent.send_raw(
-            encode(asked(stream=True, limit=1, request_id="s-1"), Tier.JSON) + encode(window, Tier.JSON)
+            encode(asked(stream=True, limit=1, request_id="s-1"), EncodingTier.JSON) + encode(window, EncodingTier.JSON)
         )
         between = await agent.ask(asked(limit=1, request_id="q-1"))
         await agent.send(msgspec.structs.replace(window, window_size=2))
@@ -377,7 +386,7 @@ async def test_a_stream_that_waits_for_its_reader_is_ended_without_another_recor
     async with await Native.open(native_inn.ports.native) as agent:
         window = StreamFrame(stream_id="s-2", seq=0, is_last=False, data=[], window_size=0)
         await agent.send_raw(
-            encode(asked(stream=True, limit=1, request_id="s-2"), Tier.JSON) + encode(window, Tier.JSON)
+            encode(asked(stream=True, limit=1, request_id="s-2"), EncodingTier.JSON) + encode(window, EncodingTier.JSON)
         )
         await agent.ask(asked())
         await agent.send(SubscribeFrame(action="unsubscribe", stream_id="s-2"))
@@ -396,7 +405,7 @@ async def test_an_id_has_one_stream_at_a_time(native_inn: Open) -> None:
     async with await Native.open(native_inn.ports.native) as agent:
         window = StreamFrame(stream_id="s-6", seq=0, is_last=False, data=[], window_size=0)
         stream = asked(stream=True, limit=2, request_id="s-6")
-        await agent.send_raw(encode(stream, Tier.JSON) + encode(window, Tier.JSON))
+        await agent.send_raw(encode(stream, EncodingTier.JSON) + encode(window, EncodingTier.JSON))
         feed = SubscribeFrame(action="subscribe", stream_id="s-6", resume_from_seq=0)
         refused = [await agent.ask(stream), await agent.ask(feed)]
         await agent.send(msgspec.structs.replace(window, window_size=10))
@@ -492,7 +501,7 @@ async def test_who_leaves_leaves_no_work_behind(native_inn: Open) -> None:
 @pytest.mark.parametrize("encoding", ["json", "msgpack"])
 async def test_a_certificate_is_bound_to_its_connection(tmp_path: Path, encoding: str) -> None:
     async with opened_inn(tmp_path, nwp={"auth": "nip-cert", "min_version": "0.3"}) as parts, serving(parts) as ports:
-        issued = await Authority(parts.config, parts.store).issue(
+        issued = await SiteAuthority(parts.config, parts.store).issue(
             "ann", capabilities=["nwp:query"], nodes=[f"nwp://127.0.0.1:{ports.native}/rooms"], scopes=["read:*"]
         )
         certificate = dict(issued.certificate)
@@ -503,7 +512,7 @@ async def test_a_certificate_is_bound_to_its_connection(tmp_path: Path, encoding
             await agent.send_raw(_ident({**certificate, "nid": f"{certificate['nid']}x"}, agent.tier))
             forged = await agent.receive()
             strange = {"nid": certificate["nid"], "signature": msgspec.msgpack.Ext(7, b"")}
-            await agent.send_raw(_ident(strange, Tier.MSGPACK))
+            await agent.send_raw(_ident(strange, EncodingTier.MSGPACK))
             unread = await agent.receive()
             still_nobody = await agent.ask(asked(anchor_ref=anchor))
             # The question is not read before the certificate is known to be good.
@@ -526,7 +535,7 @@ async def test_a_certificate_is_bound_to_its_connection(tmp_path: Path, encoding
 @requirement("nwp:native:routing", "nwp:identity:every-request")
 async def test_a_frame_goes_to_a_node_that_the_certificate_covers(tmp_path: Path) -> None:
     async with opened_inn(tmp_path, nwp={"auth": "nip-cert"}) as parts, serving(parts) as ports:
-        authority = Authority(parts.config, parts.store)
+        authority = SiteAuthority(parts.config, parts.store)
 
         async def holder(*nodes: str) -> Native:
             issued = await authority.issue(
@@ -563,7 +572,7 @@ async def test_a_frame_goes_to_a_node_that_the_certificate_covers(tmp_path: Path
 @requirement("nwp:identity:every-request")
 async def test_a_certificate_that_is_revoked_or_expires_ends_in_a_session_too(tmp_path: Path) -> None:
     async with opened_inn(tmp_path, nwp={"auth": "nip-cert"}) as parts, serving(parts) as ports:
-        authority = Authority(parts.config, parts.store)
+        authority = SiteAuthority(parts.config, parts.store)
         told: list[list[str]] = []
         for days in (1, 4 / 86400):
             async with await Native.open(ports.native, ["json"]) as agent:
@@ -584,10 +593,10 @@ async def test_a_certificate_that_is_revoked_or_expires_ends_in_a_session_too(tm
 async def test_frames_that_need_no_answer_leave_others_their_turn(
     native_inn: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = encode(ErrorFrame(status="NPS-OK", error="none"), Tier.JSON)
-    usual, runs = Session._take, [0]
+    told = encode(ErrorFrame(status="NPS-OK", error="none"), EncodingTier.JSON)
+    usual, runs = NativeSession._receive, [0]
 
-    def take(self: Session, header: Header, payload: bytes) -> None:
+    def take(self: NativeSession, header: FrameHeader, payload: bytes) -> None:
         runs[-1] += 1
         usual(self, header, payload)
 
@@ -596,10 +605,10 @@ async def test_frames_that_need_no_answer_leave_others_their_turn(
             await asyncio.sleep(0)
             runs.append(0)
 
-    monkeypatch.setattr(Session, "_take", take)
+    monkeypatch.setattr(NativeSession, "_receive", take)
     async with await Native.open(native_inn.ports.native, ["json"]) as agent:
         waiting = asyncio.create_task(others())
-        await agent.send_raw(told * 4000 + encode(asked(limit=1), Tier.JSON))
+        await agent.send_raw(told * 4000 + encode(asked(limit=1), EncodingTier.JSON))
         assert (await agent.receive()).count == 1
         waiting.cancel()
 
@@ -610,13 +619,13 @@ async def test_frames_that_need_no_answer_leave_others_their_turn(
 @requirement("nwp:identity:every-request")
 async def test_what_a_certificate_began_ends_with_it(tmp_path: Path) -> None:
     async with opened_inn(tmp_path, nwp={"auth": "nip-cert"}) as parts:
-        issued = await Authority(parts.config, parts.store).issue("ann", scopes=["read:*"])
-        shown = Credentials(ident=msgspec.json.encode(issued.certificate))
-        caller = await parts.site.caller(shown)
-        assert await parts.site.identity.renewed(caller) == caller
+        issued = await SiteAuthority(parts.config, parts.store).issue("ann", scopes=["read:*"])
+        shown = RequestCredentials(certificate=msgspec.json.encode(issued.certificate))
+        caller = await parts.site.access.authenticate(shown)
+        assert await parts.site.identity.refresh(caller) == caller
         await parts.store.keys.revoke(issued.key.id, datetime.now(UTC))
         with pytest.raises(Unauthenticated, match="certificate"):
-            await parts.site.identity.renewed(caller)
+            await parts.site.identity.refresh(caller)
 
 
 @pytest.mark.parametrize(
@@ -630,16 +639,18 @@ async def test_what_a_certificate_began_ends_with_it(tmp_path: Path) -> None:
 async def test_a_wrong_member_of_what_is_no_question_is_a_bad_frame(native_inn: Open, frame: bytes) -> None:
     broken = b'{"status": 5}'
     async with await Native.open(native_inn.ports.native, ["json"]) as agent:
-        await agent.send_raw(Header(Type.ERROR, Tier.JSON, len(broken)).encode() + broken)  # to which nothing is said
-        await agent.send_raw(Header(frame[0], Tier.JSON, len(frame) - 1).encode() + frame[1:])
+        await agent.send_raw(
+            FrameHeader(FrameType.ERROR, EncodingTier.JSON, len(broken)).encode() + broken
+        )  # to which nothing is said
+        await agent.send_raw(FrameHeader(frame[0], EncodingTier.JSON, len(frame) - 1).encode() + frame[1:])
         told = await agent.receive()
 
     assert (told.status, told.error) == ("NPS-CLIENT-BAD-FRAME", "NCP-FRAME-UNKNOWN-TYPE")
 
 
-def _ident(certificate: dict[str, Any], tier: Tier) -> bytes:
-    payload = (msgspec.json if tier == Tier.JSON else msgspec.msgpack).encode(certificate)
-    return Header(Type.IDENT, tier, len(payload)).encode() + payload
+def _ident(certificate: dict[str, Any], tier: EncodingTier) -> bytes:
+    payload = (msgspec.json if tier == EncodingTier.JSON else msgspec.msgpack).encode(certificate)
+    return FrameHeader(FrameType.IDENT, tier, len(payload)).encode() + payload
 
 
 # Patience, room, and the end
@@ -659,14 +670,14 @@ class Broken:
 
 
 async def test_a_defect_is_told_to_the_operator_and_the_talk_goes_on(tmp_path: Path) -> None:
-    seen: list[Observation] = []
+    seen: list[TelemetryEvent] = []
     async with opened_inn(tmp_path) as parts:
-        broken = replace(parts, site=Broken(parts.site), observe=seen.append)
+        broken = replace(parts, site=Broken(parts.site), record=seen.append)
         async with serving(broken) as ports, await Native.open(ports.native) as agent:
             in_order, named = await agent.ask(asked()), await agent.ask(asked(request_id="q-3"))
             listed = await agent.ask(ActionFrame(action_id="rooms.count"))
 
-    assert seen == [Broke("native", "ZeroDivisionError")] * 2
+    assert seen == [UnexpectedError("native", "ZeroDivisionError")] * 2
     assert [(each.status, each.message) for each in (in_order, named)] == [
         ("NPS-SERVER-INTERNAL", "The server failed")
     ] * 2
@@ -676,9 +687,9 @@ async def test_a_defect_is_told_to_the_operator_and_the_talk_goes_on(tmp_path: P
 
 @requirement("nwp:hello:deadline")
 async def test_nobody_is_waited_for_without_end(tmp_path: Path) -> None:
-    patience = Patience(hello=0.05, preamble=0.1, idle=0.05)
+    patience = NativeTimeouts(hello=0.05, preamble=0.1, idle=0.05)
     async with opened_inn(tmp_path) as parts, serving(parts, patience) as ports:
-        begun = [b"", encode(HELLO, Tier.JSON)[:10], b"NPS/", PREAMBLE]
+        begun = [b"", encode(HELLO, EncodingTier.JSON)[:10], b"NPS/", PREAMBLE]
         agents = [await Native.connect(ports.native) for _ in begun]
         for agent, raw in zip(agents, begun, strict=True):
             agent.writer.write(raw)
@@ -689,14 +700,14 @@ async def test_nobody_is_waited_for_without_end(tmp_path: Path) -> None:
             await agent.close()
 
     assert [(each.status, each.message) for each in told] == [
-        ("NPS-SERVER-TIMEOUT", "There was no Hello in time")
+        ("NPS-SERVER-TIMEOUT", "No HelloFrame arrived in time")
     ] * len(begun)
 
 
 async def test_a_frame_that_is_never_whole_ends_its_connection(tmp_path: Path) -> None:
-    async with opened_inn(tmp_path) as parts, serving(parts, Patience(frame=0.1)) as ports:
+    async with opened_inn(tmp_path) as parts, serving(parts, NativeTimeouts(frame=0.1)) as ports:
         slow, quiet = await Native.open(ports.native), await Native.open(ports.native)
-        slow.writer.write(encode(QueryFrame(limit=1), Tier.JSON)[:-1])
+        slow.writer.write(encode(QueryFrame(limit=1), EncodingTier.JSON)[:-1])
         assert await slow.last_words() == b""
         answer = await quiet.ask(QueryFrame(limit=1))
         for agent in (slow, quiet):
@@ -706,7 +717,7 @@ async def test_a_frame_that_is_never_whole_ends_its_connection(tmp_path: Path) -
 
 
 async def test_who_follows_is_told_that_there_is_nothing_or_is_left(tmp_path: Path) -> None:
-    async with opened_inn(tmp_path) as parts, serving(parts, Patience(idle=1)) as ports:
+    async with opened_inn(tmp_path) as parts, serving(parts, NativeTimeouts(idle=1)) as ports:
         reading, paused = await Native.open(ports.native), await Native.open(ports.native)
         for agent in (reading, paused):
             await agent.ask(SubscribeFrame(action="subscribe", stream_id=str(id(agent)), heartbeat_interval=0))
@@ -766,7 +777,7 @@ async def test_streams_of_one_address_are_bounded_over_all_its_connections(tmp_p
 
 async def _is_let_in(port: int, address: str = "127.0.0.1") -> bool:
     agent = await Native.connect(port, address=address)
-    agent.writer.write(encode(HELLO, Tier.JSON))
+    agent.writer.write(encode(HELLO, EncodingTier.JSON))
     try:
         return bool(await agent.reader.read(1))
     except ConnectionResetError:
@@ -776,15 +787,15 @@ async def _is_let_in(port: int, address: str = "127.0.0.1") -> bool:
 
 
 async def test_who_does_not_read_is_left(tmp_path: Path) -> None:
-    async with opened_inn(tmp_path) as parts, serving(parts, Patience(reading=0.1)) as ports:
+    async with opened_inn(tmp_path) as parts, serving(parts, NativeTimeouts(reading=0.1)) as ports:
         await parts.store.items.write("rooms", [Put("hall", {"name": "The hall", "description": "x" * 50_000})])
         connection = socket.socket()
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.setblocking(False)
         await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", ports.native))
         _, writer = await asyncio.open_connection(sock=connection, limit=1024)
-        question = encode(QueryFrame(depth=0), Tier.JSON)
-        writer.write(encode(HELLO, Tier.JSON) + question * 400)
+        question = encode(QueryFrame(depth=0), EncodingTier.JSON)
+        writer.write(encode(HELLO, EncodingTier.JSON) + question * 400)
 
         async with asyncio.timeout(10):
             while not writer.is_closing():  # only who writes is told that nobody is there
@@ -810,9 +821,24 @@ class Slow:
         await self.stopping.wait()
         return await self.site.query(query, caller)
 
-    async def close_subscriptions(self) -> None:
-        self.stopping.set()
-        await self.site.close_subscriptions()
+    @property
+    def subscriptions(self) -> "Closing":
+        return Closing(self.site.subscriptions, self.stopping)
+
+
+@dataclass
+class Closing:
+    """The subscriptions of a site, which tell when they are closed."""
+
+    own: Subscriptions
+    closed: asyncio.Event
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.own, name)
+
+    async def close(self) -> None:
+        self.closed.set()
+        await self.own.close()
 
 
 @requirement("nwp:native:drain")
@@ -821,7 +847,7 @@ async def test_a_server_that_stops_finishes_what_was_asked(tmp_path: Path) -> No
         site = Slow(parts.site)
         async with serving(replace(parts, site=site)) as ports:
             agent = await Native.open(ports.native)
-            await agent.send_raw(encode(asked(limit=1), Tier.JSON) + encode(asked(limit=2), Tier.JSON))
+            await agent.send_raw(encode(asked(limit=1), EncodingTier.JSON) + encode(asked(limit=2), EncodingTier.JSON))
             await soon(site.asked)
         found = [(await agent.receive()).data, (await agent.receive()).data]
         assert await agent.last_words() == b""
@@ -834,13 +860,14 @@ async def test_a_server_that_stops_finishes_what_was_asked(tmp_path: Path) -> No
 async def test_a_server_that_stops_ends_what_goes_on(tmp_path: Path) -> None:
     before = asyncio.all_tasks()
     async with opened_inn(tmp_path) as parts:
-        async with serving(parts, Patience(drain=0.2)) as ports:
+        async with serving(parts, NativeTimeouts(drain=0.2)) as ports:
             feed = await Native.open(ports.native, ["json"])
             await feed.ask(SubscribeFrame(action="subscribe", stream_id="feed-3"))
             paused = await Native.open(ports.native, ["json"])
             window = StreamFrame(stream_id="s-5", seq=0, is_last=False, data=[], window_size=1)
             await paused.send_raw(
-                encode(asked(stream=True, limit=1, request_id="s-5"), Tier.JSON) + encode(window, Tier.JSON)
+                encode(asked(stream=True, limit=1, request_id="s-5"), EncodingTier.JSON)
+                + encode(window, EncodingTier.JSON)
             )
             await paused.receive()
             silent = await Native.connect(ports.native)
@@ -863,7 +890,7 @@ async def test_a_server_that_stops_ends_what_goes_on(tmp_path: Path) -> None:
 async def test_the_native_port_speaks_tls_where_there_is_a_certificate(tmp_path: Path) -> None:
     certificate = tls_files(tmp_path)
     trusting = ssl.create_default_context(cafile=tmp_path / "inn.pem")
-    async with opened_inn(tmp_path, nwp=certificate) as parts, serving(parts, Patience(hello=2)) as ports:
+    async with opened_inn(tmp_path, nwp=certificate) as parts, serving(parts, NativeTimeouts(hello=2)) as ports:
         async with await Native.open(ports.native, tls=trusting) as secured:
             found = await secured.ask(asked())
         async with httpx.AsyncClient(verify=trusting) as client:
@@ -882,7 +909,7 @@ async def test_the_native_port_speaks_tls_where_there_is_a_certificate(tmp_path:
 async def test_a_certificate_that_cannot_be_used_is_told_at_the_start(tmp_path: Path) -> None:
     async with opened_inn(tmp_path, nwp={**tls_files(tmp_path), "tls_key": "none.pem"}) as parts:
         with pytest.raises(ConfigError, match="tls_certificate"):
-            tls_of(parts.config)
+            load_tls(parts.config)
 
 
 async def test_a_native_port_that_is_taken_is_told_with_the_option_that_chooses_another(native_inn: Open) -> None:

@@ -11,7 +11,7 @@ from tests.conformance.requirements import requirement
 from tests.protocols.conftest import asking, key_of
 from tests.protocols.nwp.shop import CURSOR_INVALID, FIELD_UNKNOWN, FILTER_INVALID, ask, capsule, found, refusal, shop
 
-from portico.protocols.nwp.frames import CapsFrame, QueryFrame, Tier, decode, encode
+from portico.protocols.nwp.frames import CapsFrame, EncodingTier, QueryFrame, decode, encode
 from portico.server.assembly import Parts
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -73,7 +73,7 @@ async def test_a_query_without_anything_is_the_first_twenty_records_in_either_ti
     bare = await capsule(client, {})
     framed = {
         tier: decode((await client.post("/nwp/things/query", content=encode(QueryFrame(), tier))).content)
-        for tier in Tier
+        for tier in EncodingTier
     }
 
     assert [each["id"] for each in bare["data"]] == IDS[:20]

@@ -13,7 +13,7 @@ from starlette.types import Message, Receive, Scope, Send
 from tests.conformance.requirements import requirement
 from tests.protocols.conftest import Inn, asking, key_of, listening
 
-from portico.protocols.nwp.http import Overlay
+from portico.protocols.nwp.http import NodeApplication
 from portico.query import Page, Query
 from portico.requests import Caller
 from portico.server.assembly import Parts
@@ -97,13 +97,13 @@ async def connected(parts: Parts) -> AsyncIterator[Peer]:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What came as far as the application."""
     seen: list[str] = []
-    usual = Overlay.__call__
+    usual = NodeApplication.__call__
 
-    async def call(self: Overlay, scope: Scope, receive: Receive, send: Send) -> None:
+    async def call(self: NodeApplication, scope: Scope, receive: Receive, send: Send) -> None:
         seen.append(scope["path"])
         await usual(self, scope, receive, send)
 
-    monkeypatch.setattr(Overlay, "__call__", call)
+    monkeypatch.setattr(NodeApplication, "__call__", call)
     return seen
 
 
@@ -261,18 +261,18 @@ async def test_nobody_is_left_for_silence_while_a_query_is_answered(inn: Inn, mo
     other = b'{"order": [{"field": "price", "dir": "DESC"}], "limit": 1}'
     made: list[Connection] = []
     waits: list[object] = []
-    usual_connection, usual_call = Connection.connection_made, Overlay.__call__
+    usual_connection, usual_call = Connection.connection_made, NodeApplication.__call__
 
     def connection_made(self: Connection, transport: asyncio.Transport) -> None:
         made.append(self)
         usual_connection(self, transport)
 
-    async def call(self: Overlay, scope: Scope, receive: Receive, send: Send) -> None:
+    async def call(self: NodeApplication, scope: Scope, receive: Receive, send: Send) -> None:
         waits.append(made[-1].timeout_keep_alive_task)
         await usual_call(self, scope, receive, send)
 
     monkeypatch.setattr(Connection, "connection_made", connection_made)
-    monkeypatch.setattr(Overlay, "__call__", call)
+    monkeypatch.setattr(NodeApplication, "__call__", call)
     async with inn(limits={"anonymous_per_minute": 100_000}) as parts, connected(parts) as peer:
         await peer.repeat()
         for _ in range(20):

@@ -17,7 +17,16 @@ from tests.conformance.requirements import requirement
 from tests.protocols.conftest import asking, key_of, listening
 from tests.protocols.nwp.shop import refused, shop
 
-from portico.protocols.nwp.frames import DiffFrame, OrderKey, QueryFrame, StreamFrame, Tier, decode, encode, read_header
+from portico.protocols.nwp.frames import (
+    DiffFrame,
+    EncodingTier,
+    OrderKey,
+    QueryFrame,
+    StreamFrame,
+    decode,
+    encode,
+    read_header,
+)
 from portico.protocols.nwp.http import PACE_SECONDS
 from portico.server.assembly import Parts
 from portico.server.http import application
@@ -79,9 +88,9 @@ def ids(parts: list[Any]) -> list[str]:
 
 
 @requirement("nwp:stream:batches", "nwp:stream:first", "nwp:stream:chunks", "nwp:frames:stream", "nwp:header:final")
-@pytest.mark.parametrize("tier", list(Tier))
+@pytest.mark.parametrize("tier", list(EncodingTier))
 async def test_a_stream_comes_in_frames_of_limit_records_one_to_a_chunk(
-    port: int, client: httpx.AsyncClient, tier: Tier
+    port: int, client: httpx.AsyncClient, tier: EncodingTier
 ) -> None:
     anchor = (await client.get("/nwp/things/.schema")).json()["anchor_id"]
     asked = QueryFrame(limit=10, order=[OrderKey("n", "DESC")], request_id=REQUEST)
@@ -126,7 +135,7 @@ async def test_bare_json_is_streamed_in_lines_one_to_a_chunk(port: int, path: st
 
 @requirement("nwp:stream:flag")
 async def test_a_framed_query_with_the_flag_is_a_stream_too(port: int) -> None:
-    _, found = await chunks(port, encode(QueryFrame(stream=True, limit=20), Tier.MSGPACK), "query")
+    _, found = await chunks(port, encode(QueryFrame(stream=True, limit=20), EncodingTier.MSGPACK), "query")
 
     assert ids([part_of(raw).data for raw in found]) == IDS
 
@@ -173,7 +182,7 @@ async def test_an_aggregate_is_one_part_the_last(client: httpx.AsyncClient) -> N
 async def test_large_records_are_sent_in_smaller_parts(tmp_path_factory: pytest.TempPathFactory) -> None:
     large = {f"l{n:02}": {"text": "long " * 600} for n in range(40)}
     async with shop(tmp_path_factory.mktemp("large"), large) as parts, listening(parts) as port:
-        found = {tier: (await chunks(port, encode(QueryFrame(limit=30), tier)))[1] for tier in Tier}
+        found = {tier: (await chunks(port, encode(QueryFrame(limit=30), tier)))[1] for tier in EncodingTier}
 
     for raw in found.values():
         shown = [part_of(each) for each in raw]
@@ -186,9 +195,9 @@ async def test_large_records_are_sent_in_smaller_parts(tmp_path_factory: pytest.
 
 @requirement("nwp:stream:segments")
 @pytest.mark.parametrize("accept", ["*/*", "application/x-nps-frame", "application/nwp-capsule"])
-@pytest.mark.parametrize("tier", list(Tier))
+@pytest.mark.parametrize("tier", list(EncodingTier))
 async def test_frames_of_small_records_fit_a_segment_and_one_that_does_not_holds_one_record(
-    tmp_path_factory: pytest.TempPathFactory, tier: Tier, accept: str
+    tmp_path_factory: pytest.TempPathFactory, tier: EncodingTier, accept: str
 ) -> None:
     things = {f"t{n:02}": {"text": "word " * (400 if n == 7 else 4 * n)} for n in range(20)}
     async with shop(tmp_path_factory.mktemp("small"), things) as parts, listening(parts) as port:
@@ -224,7 +233,7 @@ async def test_only_a_client_that_needs_it_waits_longer_for_more_frames(
     async def stream(limit: int) -> tuple[int, int]:
         """Return the number of frames, and of pauses between them."""
         pauses.clear()
-        question = encode(QueryFrame(limit=100, filter={"n": {"$lt": limit}}), Tier.JSON)
+        question = encode(QueryFrame(limit=100, filter={"n": {"$lt": limit}}), EncodingTier.JSON)
         with monkeypatch.context() as patched:
             patched.setattr(asyncio, "sleep", record_pause)
             _, frames = await chunks(port, question, **headers)

@@ -21,14 +21,15 @@ from tests.protocols.nwp.conftest import serving
 
 from portico import subscriptions
 from portico.access.identity import local_operator
-from portico.config import parse_config
 from portico.errors import Unavailable
+from portico.protocols import parse_config
 from portico.protocols.http import EventStream
 from portico.protocols.nwp import feeds
-from portico.protocols.nwp.frames import CapsFrame, DiffFrame, ErrorFrame, SubscribeFrame, Tier, decode, encode
+from portico.protocols.nwp.frames import CapsFrame, DiffFrame, EncodingTier, ErrorFrame, SubscribeFrame, decode, encode
+from portico.protocols.nwp.settings import NwpSettings
 from portico.server.assembly import Parts, opened_site, opened_store_only
 from portico.store.records import Merge, Put, Remove, Write
-from portico.subscriptions import Subscribe
+from portico.subscriptions import SubscribeRequest
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -88,13 +89,13 @@ async def told(listener: Listener, count: int) -> list[tuple[int, str, str]]:
 @requirement(
     "nwp:subscribe:ack", "nwp:subscribe:events", "nwp:subscribe:event-form", "nwp:diff:seq", "nwp:headers:schema"
 )
-@pytest.mark.parametrize("form", ["bare", Tier.JSON, Tier.MSGPACK])
+@pytest.mark.parametrize("form", ["bare", EncodingTier.JSON, EncodingTier.MSGPACK])
 async def test_a_subscription_is_acknowledged_and_then_tells_of_changes(
-    parts: Parts, agent: Agent, form: str | Tier
+    parts: Parts, agent: Agent, form: str | EncodingTier
 ) -> None:
     anchor = (await agent.get("rooms/.nwm")).json()["schema_anchors"]["rooms"]
     wanted = subscribe(anchor_ref=anchor)
-    body = encode(SubscribeFrame(**wanted), form) if isinstance(form, Tier) else wanted
+    body = encode(SubscribeFrame(**wanted), form) if isinstance(form, EncodingTier) else wanted
     rooms = [room(1), room(2)]
 
     async with subscribed(agent, body) as listener:
@@ -111,7 +112,7 @@ async def test_a_subscription_is_acknowledged_and_then_tells_of_changes(
         ("1", 1, rooms[0].id),
         ("2", 2, rooms[1].id),
     ]
-    assert listener.tier == (form if isinstance(form, Tier) else Tier.JSON)
+    assert listener.tier == (form if isinstance(form, EncodingTier) else EncodingTier.JSON)
     assert listener.headers["x-nwp-schema"] == anchor
     shown = {name: listener.headers.get(name) for name in ("content-type", "cache-control", "x-accel-buffering")}
     assert shown == {
@@ -285,8 +286,8 @@ async def test_what_cannot_be_taken_up_exactly_is_not_taken_up(
     ahead = await resumed(stream, 7)
     far_ahead = await resumed(stream, 2**63 - 1)
     other_filter = await resumed(stream, 1, filter={"beds": {"$gt": 6}})
-    assert (subscriptions.MOST_BEHIND, parts.config.nwp.resume) == (10_000, 600)
-    monkeypatch.setattr(subscriptions, "MOST_BEHIND", 3)
+    assert (subscriptions.MAX_BEHIND, parts.config.section(NwpSettings).resume) == (10_000, 600)
+    monkeypatch.setattr(subscriptions, "MAX_BEHIND", 3)
     too_old = await resumed(stream, 2)
     just_in_time = await resumed(stream, 3)
 
@@ -327,7 +328,7 @@ async def test_a_subscription_is_pinged_taken_up_and_ended_by_its_owner_alone(
 @requirement("nwp:subscribe:ack-only")
 async def test_who_does_not_take_events_gets_the_acknowledgement_and_can_come_back(parts: Parts, agent: Agent) -> None:
     stream, made = str(uuid4()), room(1)
-    frame = encode(SubscribeFrame(**subscribe(stream)), Tier.MSGPACK)
+    frame = encode(SubscribeFrame(**subscribe(stream)), EncodingTier.MSGPACK)
 
     answer = await agent.post("rooms/subscribe", frame, accept=CAPSULE)
     await parts.store.items.write("rooms", [made])
@@ -457,7 +458,7 @@ async def test_a_server_that_stops_says_so_in_a_last_frame(tmp_path: Path) -> No
 async def test_who_follows_a_site_that_closes_is_told_so(opening: Any, tmp_path: Path) -> None:
     async with opening(parse_config({"search": {"embedder": "none:"}, "folder": str(tmp_path)})) as parts:
         await parts.store.collections.declare(parts.config.collection("rooms"))
-        following = await parts.site.follow(Subscribe("mine", "rooms"), local_operator())
+        following = await parts.site.follow(SubscribeRequest("mine", "rooms"), local_operator())
 
     with pytest.raises(Unavailable):
         await anext(following.events)

@@ -17,13 +17,22 @@ import pytest
 from tests.conformance.requirements import requirement
 from tests.protocols.conftest import Inn, asking, listening
 
-from portico.access.identity import Credentials, make_key
+from portico.access.identity import RequestCredentials, make_key
 from portico.catalog import Danger
 from portico.conversations.feedback import Opinion
 from portico.errors import AgentBlocked, ConfirmationNeeded, Forbidden, UnknownTask
 from portico.requests import Call, Caller
 from portico.server.assembly import Parts
-from portico.telemetry import Asked, Broke, Called, Minute, Pace, Queried, Refused, Traffic
+from portico.telemetry import (
+    AskAnswered,
+    CallFinished,
+    QueryServed,
+    RequestRefused,
+    RequestStats,
+    TrafficHistory,
+    TrafficMinute,
+    UnexpectedError,
+)
 
 HINT = "drop_table rooms"
 
@@ -84,7 +93,7 @@ async def seated(inn: Inn, **said: Any) -> AsyncIterator[Desk]:
     async with inn(safety={"start": "allow", **said.pop("safety", {})}, **said) as parts, asking(parts) as http:
         http.base_url = "http://127.0.0.1"
         agent = await _key(parts, "*:*", "approve", danger=Danger.DANGEROUS)
-        caller = await parts.site.identity.caller(Credentials(agent))
+        caller = await parts.site.identity.caller(RequestCredentials(agent))
         yield Desk(parts, http, caller, agent, await _key(parts, "approve"))
 
 
@@ -128,7 +137,7 @@ async def test_what_is_refused_does_not_run(desk: Desk) -> None:
     again = await desk.post(f"confirmations/{token}", {"decision": "approve"})
 
     assert (said.status_code, again.status_code, again.json()["title"]) == (200, 403, "Token used")
-    with pytest.raises(Forbidden, match="turned this down"):
+    with pytest.raises(Forbidden, match="call was rejected"):
         await desk.do("delete_room", id="attic")
 
 
@@ -227,7 +236,7 @@ async def test_agents_at_work_are_shown_until_they_are_done(desk: Desk) -> None:
     assert shown["execution"]["progress"]["current"] == 1
     assert (await desk.get("executions")).json() == {"executions": [], "names": {}}
     with pytest.raises(Forbidden):
-        await desk.parts.site.guard.executions(Caller("key:reader", scopes=frozenset({"*:*"})))
+        await desk.parts.site.supervision.executions(Caller("key:reader", scopes=frozenset({"*:*"})))
 
 
 async def test_an_execution_is_ended_for_its_agent_and_the_trail_says_by_whom(desk: Desk) -> None:
@@ -304,22 +313,25 @@ async def test_traffic_is_shown(desk: Desk) -> None:
 
 def test_of_traffic_an_hour_is_remembered() -> None:
     now = [0.0]
-    traffic = Traffic(lambda: now[0])
+    traffic = TrafficHistory(lambda: now[0])
 
-    traffic(Asked(900.0, 1, "anonymous"))
+    traffic(AskAnswered(900.0, 1, "anonymous"))
     now[0] = 3599.0
     for ms in (10.0, 30.0):
-        traffic(Queried("rooms", ms, 1, "anonymous"))
-    traffic(Called("get_room", 5.0, "anonymous", "NotFound"))
+        traffic(QueryServed("rooms", ms, 1, "anonymous"))
+    traffic(CallFinished("get_room", 5.0, "anonymous", "NotFound"))
     before = traffic.minutes()
     now[0] = 3600.0
-    traffic(Refused("rooms", "anonymous", "Forbidden"))
-    traffic(Broke("somewhere", "ValueError"))
+    traffic(RequestRefused("rooms", "anonymous", "Forbidden"))
+    traffic(UnexpectedError("somewhere", "ValueError"))
 
-    paces = {"query": Pace(2, 0, 40.0, 30.0), "call": Pace(1, 1, 5.0, 5.0)}
-    busy = Minute(datetime(1970, 1, 1, 0, 59, tzinfo=UTC), paces, 0, 0)
-    assert before == [Minute(datetime(1970, 1, 1, tzinfo=UTC), {"ask": Pace(1, 0, 900.0, 900.0)}, 0, 0), busy]
-    assert traffic.minutes() == [busy, Minute(datetime(1970, 1, 1, 1, tzinfo=UTC), {}, 1, 1)]
+    paces = {"query": RequestStats(2, 0, 40.0, 30.0), "call": RequestStats(1, 1, 5.0, 5.0)}
+    busy = TrafficMinute(datetime(1970, 1, 1, 0, 59, tzinfo=UTC), paces, 0, 0)
+    assert before == [
+        TrafficMinute(datetime(1970, 1, 1, tzinfo=UTC), {"ask": RequestStats(1, 0, 900.0, 900.0)}, 0, 0),
+        busy,
+    ]
+    assert traffic.minutes() == [busy, TrafficMinute(datetime(1970, 1, 1, 1, tzinfo=UTC), {}, 1, 1)]
 
 
 # Loading again

@@ -11,15 +11,16 @@ from typing import Any
 
 import httpx
 import pytest
-from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect
+from tests.edges import behind_edge
 from tests.site.conftest import config, furnish
 
 from portico import errors
 from portico.access.identity import make_key
 from portico.catalog import Danger
 from portico.errors import SiteError
-from portico.protocols.rest.operations import problem, routes, status_of
+from portico.protocols.problems import problem, status_of
+from portico.protocols.rest.operations import edge_policy, routes
 from portico.server.assembly import Parts, opened_site
 
 OWN = '''
@@ -71,7 +72,7 @@ async def opened(folder: Path, **said: Any) -> AsyncIterator[Inn]:
     settings = {"operations": ["own.py"], "anonymous": ANYBODY, **said}
     async with opened_site(config(folder, f"sqlite:///{folder / 'inn.db'}", **settings)) as parts:
         await furnish(parts)
-        transport = httpx.ASGITransport(Starlette(routes=routes(parts.site, parts.config)))
+        transport = httpx.ASGITransport(behind_edge(parts.site, routes(parts.site), edge_policy(parts.config)))
         async with httpx.AsyncClient(transport=transport, base_url="http://inn.example") as http:
             yield Inn(parts, http)
 
@@ -191,7 +192,7 @@ async def test_an_error_is_a_problem_with_a_hint_and_details(inn: Inn) -> None:
         "title": "Invalid params",
         "status": 422,
         "detail": "greet has no parameter 'nme'",
-        "hint": "It takes name, times.",
+        "hint": "Allowed: name, times.",
         "details": {"operation": "greet", "unknown": ["nme"], "valid": ["name", "times"]},
     }
 
@@ -229,8 +230,8 @@ async def test_whoever_asks_too_often_is_told_when_to_come_back(tmp_path: Path, 
     ("raw", "status", "says"),
     [
         (b"{", 400, "is not JSON"),
-        (b"[]", 400, "are a JSON object"),
-        (b'"greet"', 400, "are a JSON object"),
+        (b"[]", 400, "must be a JSON object"),
+        (b'"greet"', 400, "must be a JSON object"),
         (b'{"name": "\xff"}', 400, "is not UTF-8"),
         (b'{"name": ' + b"[" * 50 + b"]" * 50 + b"}", 400, "nested too deeply"),
         (b'{"name": "' + b"x" * 600 + b'"}', 413, "more than 500 bytes"),
@@ -250,7 +251,7 @@ async def test_a_body_that_cannot_be_used_is_refused(tmp_path: Path, raw: bytes,
 async def test_what_a_page_elsewhere_can_send_unasked_is_refused(inn: Inn, kind: str) -> None:
     answer = await inn.http.post("/operations/greet", content=b'{"name": "Ann"}', headers={"content-type": kind})
 
-    assert (answer.status_code, answer.json()["detail"]) == (400, "Parameters are JSON")
+    assert (answer.status_code, answer.json()["detail"]) == (400, "Parameters must be JSON")
 
 
 async def test_unknown_names_and_broken_operations_say_so_and_no_more(inn: Inn) -> None:
@@ -284,7 +285,7 @@ async def test_a_caller_who_leaves_while_sending_starts_nothing(inn: Inn) -> Non
     async def send(_: Any) -> None: ...
 
     with pytest.raises(ClientDisconnect):
-        await Starlette(routes=routes(inn.parts.site, inn.parts.config))(scope, receive, send)
+        await behind_edge(inn.parts.site, routes(inn.parts.site))(scope, receive, send)
 
     assert (await inn.call("count_rooms")).json()["result"] == {"count": 3}
 

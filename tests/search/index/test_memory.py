@@ -13,14 +13,14 @@ from tests.search.index.toy_model import ToyModel
 from portico.catalog import Collection, Field, FieldType
 from portico.errors import InvalidQuery, SiteError, Unavailable, UnknownCollection
 from portico.items import Item
-from portico.query import Condition, Near, Query
+from portico.query import Condition, NearVector, Query
 from portico.search.finder import Finder
-from portico.search.index import Search, segment
+from portico.search.index import SearchRequest, segment
 from portico.search.index.memory import MemoryIndex
 from portico.search.index.text import passages
 from portico.store import Store, open_store
 from portico.store.records import Merge, Put, Remove
-from portico.telemetry import Broke, Observation, Observe, nowhere
+from portico.telemetry import Recorder, TelemetryEvent, UnexpectedError, discard
 
 Start = Callable[..., Awaitable[MemoryIndex]]
 
@@ -50,10 +50,10 @@ async def start(store: Store) -> AsyncIterator[Start]:
         *,
         run: bool = False,
         on: Store = store,
-        observe: Observe = nowhere,
+        record: Recorder = discard,
         max_vectors: int = 1000,
     ) -> MemoryIndex:
-        index = MemoryIndex(on, model, observe, max_vectors=max_vectors)
+        index = MemoryIndex(on, model, record, max_vectors=max_vectors)
         started.append(index)
         await index.start()
         if run:
@@ -66,7 +66,7 @@ async def start(store: Store) -> AsyncIterator[Start]:
 
 
 def found(index: MemoryIndex, text: str, name: str = "things") -> list[str]:
-    return index.rank(name, Search(text), 1000).ids
+    return index.rank(name, SearchRequest(text), 1000).ids
 
 
 async def load(store: Store, count: int, text: str = "soup") -> None:
@@ -153,7 +153,7 @@ async def test_a_new_field_can_be_filtered_once_the_index_is_in_step(store: Stor
 
     await index.sync(change.seq)
 
-    assert index.rank("things", Search("soup", where=Condition("fresh", "eq", 5)), 10).ids == ["b"]
+    assert index.rank("things", SearchRequest("soup", where=Condition("fresh", "eq", 5)), 10).ids == ["b"]
 
 
 async def test_a_restart_from_what_was_saved_catches_up(store: Store, start: Start) -> None:
@@ -172,7 +172,7 @@ async def test_a_restart_from_what_was_saved_catches_up(store: Store, start: Sta
     assert again.progress()["things"].items == 2100
     fresh = await _built_anew(store)
     for question in ("soup 77", "bread", "cake soup"):
-        assert again.rank("things", Search(question), 50) == fresh.rank("things", Search(question), 50)
+        assert again.rank("things", SearchRequest(question), 50) == fresh.rank("things", SearchRequest(question), 50)
 
 
 async def _built_anew(store: Store) -> MemoryIndex:
@@ -212,7 +212,7 @@ async def test_what_was_saved_for_another_schema_is_not_used(store: Store, start
 
     again = await start()
 
-    assert again.rank("things", Search("soup", where=Condition("fresh", "eq", True)), 10).ids == ["i0000"]
+    assert again.rank("things", SearchRequest("soup", where=Condition("fresh", "eq", True)), 10).ids == ["i0000"]
 
 
 async def test_vectors_are_made_once_and_a_restart_makes_none(store: Store, start: Start) -> None:
@@ -240,7 +240,7 @@ async def test_only_what_changed_is_embedded_again(store: Store, start: Start) -
     assert await index.embed_batch("things") == 1
 
     assert model.texts[2:] == ["automobile"]
-    near = index.rank("things", Search("car", model.embed_query("car")), 10)
+    near = index.rank("things", SearchRequest("car", model.embed_query("car")), 10)
     assert near.ids[0] == "a"
 
 
@@ -273,7 +273,7 @@ async def test_meaning_finds_what_words_do_not(store: Store, start: Start) -> No
     await index.embed_batch("things")
 
     assert found(index, "feline") == []
-    assert index.rank("things", Search("feline", model.embed_query("feline")), 1).ids == ["b"]
+    assert index.rank("things", SearchRequest("feline", model.embed_query("feline")), 1).ids == ["b"]
 
 
 def numbers(*start: float) -> list[float]:
@@ -287,11 +287,11 @@ async def test_vectors_in_the_data_are_searched_by_nearness(store: Store, start:
     )
     await index.sync(changes[-1].seq)
 
-    near = index.rank("things", Search(near=Near(tuple(numbers(0.1, 1.0)), "v")), 10)
+    near = index.rank("things", SearchRequest(near=NearVector(tuple(numbers(0.1, 1.0)), "v")), 10)
 
     assert near.ids == ["b", "a"]
     with pytest.raises(InvalidQuery):
-        index.rank("things", Search(near=Near((1.0,), "v")), 10)
+        index.rank("things", SearchRequest(near=NearVector((1.0,), "v")), 10)
 
 
 async def test_a_vector_taken_out_of_the_data_is_no_longer_found(store: Store, start: Start) -> None:
@@ -301,7 +301,7 @@ async def test_a_vector_taken_out_of_the_data_is_no_longer_found(store: Store, s
     (change,) = await store.items.write("things", [Put("a", {"other": 1})])
     await index.sync(change.seq)
 
-    near = index.rank("things", Search(near=Near(tuple(numbers(1.0)), "v")), 10)
+    near = index.rank("things", SearchRequest(near=NearVector(tuple(numbers(1.0)), "v")), 10)
 
     assert near.ids == ["b"]
 
@@ -310,7 +310,7 @@ async def test_no_more_than_the_top_are_near_however_many_tie(store: Store, star
     await store.items.write("things", [Put(f"i{n}", {"v": numbers(1.0)}) for n in range(8)])
     index = await start()
 
-    near = index.rank("things", Search(near=Near(tuple(numbers(1.0)), "v", top=3)), 10)
+    near = index.rank("things", SearchRequest(near=NearVector(tuple(numbers(1.0)), "v", top=3)), 10)
 
     assert (near.ids, near.total) == (["i0", "i1", "i2"], 3)
 
@@ -321,7 +321,7 @@ async def test_index_and_store_give_the_same_neighbours_and_scores(store: Store,
     rows = generator.normal(size=(40, 16))
     await store.items.write("things", [Put(f"i{n:02}", {"v": row.tolist(), "n": n}) for n, row in enumerate(rows)])
     index = await start()
-    near = Near(tuple(rows[3]), "v", top=12, metric=metric)  # type: ignore[arg-type]
+    near = NearVector(tuple(rows[3]), "v", top=12, metric=metric)  # type: ignore[arg-type]
     where = Condition("n", "lt", 30)
 
     page = await store.items.find(Query("things", near=near, where=where))
@@ -372,7 +372,7 @@ async def test_many_who_come_and_go_leave_the_index_as_the_store_is(store: Store
     await index.sync(await store.changes.head())
     fresh = await _built_anew(store)
     for question in ("soup", "soup 7", "110"):
-        assert index.rank("things", Search(question), 50) == fresh.rank("things", Search(question), 50)
+        assert index.rank("things", SearchRequest(question), 50) == fresh.rank("things", SearchRequest(question), 50)
 
 
 async def test_an_error_of_the_store_reaches_everyone_who_waits_and_does_not_last(store: Store, start: Start) -> None:
@@ -415,11 +415,11 @@ async def test_a_start_that_failed_half_way_is_repeated(store: Store) -> None:
 
 
 async def test_an_index_that_follows_outlives_a_failing_store(store: Store, start: Start) -> None:
-    seen: list[Observation] = []
+    seen: list[TelemetryEvent] = []
     store.health.record_to(seen.append)
-    index = await start(ToyModel(), run=True, observe=seen.append)
+    index = await start(ToyModel(), run=True, record=seen.append)
     with without(store, "meta"):
-        await so(lambda: any(isinstance(each, Broke) for each in seen))
+        await so(lambda: any(isinstance(each, UnexpectedError) for each in seen))
 
     await store.items.write("things", [Put("a", {"name": "soup"})])
 
@@ -480,20 +480,20 @@ async def test_a_collection_and_a_field_of_another_process_are_taken_up(
     await index.sync(await store.changes.head())
 
     assert found(index, "soup", "others") == ["x"]
-    assert index.rank("things", Search("soup", where=Condition("fresh", "eq", 5)), 10).ids == ["a"]
-    assert index.rank("things", Search(near=Near(tuple(numbers(1.0)), "v")), 10).ids == ["a"]
+    assert index.rank("things", SearchRequest("soup", where=Condition("fresh", "eq", 5)), 10).ids == ["a"]
+    assert index.rank("things", SearchRequest(near=NearVector(tuple(numbers(1.0)), "v")), 10).ids == ["a"]
 
 
 async def test_vectors_declared_later_are_taken_up(store: Store, elsewhere: Store, start: Start) -> None:
     await store.items.write("things", [Put("a", {"v": [1.0, 0.0]}), Put("b", {"v": [0.0, 1.0]})])
     index = await start(run=True)
-    assert not index.holds("things", "v")
+    assert not index.has_vectors("things", "v")
 
     await elsewhere.collections.declare(Collection("things", {"v": Field("v", FieldType.VECTOR, declared=True)}))
     await elsewhere.items.write("things", [Put("c", {"n": 1})])
 
-    await so(lambda: index.holds("things", "v"))
-    assert index.rank("things", Search(near=Near((0.1, 1.0), "v")), 10).ids == ["b", "a"]
+    await so(lambda: index.has_vectors("things", "v"))
+    assert index.rank("things", SearchRequest(near=NearVector((0.1, 1.0), "v")), 10).ids == ["b", "a"]
 
 
 async def test_of_many_processes_one_makes_the_vectors_and_all_have_them(
@@ -515,7 +515,7 @@ async def test_of_many_processes_one_makes_the_vectors_and_all_have_them(
 
 
 def _nearest(index: MemoryIndex, text: str) -> str:
-    return index.rank("things", Search(text, ToyModel().embed_query(text)), 1).ids[0]
+    return index.rank("things", SearchRequest(text, ToyModel().embed_query(text)), 1).ids[0]
 
 
 async def test_when_the_one_that_makes_vectors_ends_another_goes_on(
@@ -559,18 +559,18 @@ async def test_vectors_of_a_collection_that_grows_too_large_are_left_to_the_stor
     await store.items.write("things", [Put(f"i{n}", {"name": "soup", "v": numbers(1.0, n)}) for n in range(10)])
     index = await start(model, max_vectors=10)
     await index.embed_batch("things")
-    assert index.holds("things", "v")
-    assert index.holds("things", "")
+    assert index.has_vectors("things", "v")
+    assert index.has_vectors("things", "")
 
     (change,) = await store.items.write("things", [Put("a", {"name": "automobile", "v": numbers(2.0)})])
     await index.sync(change.seq)
 
-    assert not index.holds("things", "v")
-    assert not index.holds("things", "")
+    assert not index.has_vectors("things", "v")
+    assert not index.has_vectors("things", "")
     assert await index.embed_batch("things") == 1
     assert found(index, "automobile") == ["a"]
     again = await start(model, max_vectors=10)
-    assert not again.holds("things", "")
+    assert not again.has_vectors("things", "")
     assert again.progress()["things"].embedded == 0
 
 
@@ -586,8 +586,8 @@ async def test_damaged_vectors_are_left_out_and_the_others_are_found(store: Stor
     index = await start()
 
     assert index.is_ready
-    assert index.holds("things", "place")
-    assert len(index._parts["things"].vectors["place"]) == 1
+    assert index.has_vectors("things", "place")
+    assert len(index._follower.parts["things"].vectors["place"]) == 1
 
 
 async def test_an_item_that_cannot_be_searched_is_recorded_once_and_the_others_are_found(
@@ -599,13 +599,13 @@ async def test_an_item_that_cannot_be_searched_is_recorded_once_and_the_others_a
         return passages(item, collection)
 
     monkeypatch.setattr(segment, "passages", read)
-    seen: list[Observation] = []
+    seen: list[TelemetryEvent] = []
     await store.items.write("things", [Put(id, {"name": "soup"}) for id in ("a", "bad", "b")])
-    index = await start(run=True, observe=seen.append)
+    index = await start(run=True, record=seen.append)
     await so(lambda: index.is_ready)
     assert found(index, "soup") == ["a", "b"]
 
     await store.items.write("things", [Put(id, {"name": "soup stew"}) for id in ("bad", "c")])
     await so(lambda: found(index, "soup") == ["a", "b", "c"])
 
-    assert seen == [Broke("index of things/bad", "RecursionError('too deep')")]
+    assert seen == [UnexpectedError("index of things/bad", "RecursionError('too deep')")]

@@ -8,8 +8,8 @@ import pytest
 
 from portico.catalog import Collection
 from portico.items import Change, Item
-from portico.search.index import Ranked, Search
-from portico.search.index.memory import CollectionIndex
+from portico.search.index import Ranking, SearchRequest
+from portico.search.index.collection import CollectionIndex
 from portico.search.index.segment import Vocabulary, build_segment, dump_segment, load_segment, merge_segments
 from portico.search.index.snapshot import Snapshot
 
@@ -21,14 +21,14 @@ ITEMS = [Item(f"i{n:02}", "things", {"name": text, "n": n}) for n, text in enume
 QUESTIONS = ["soup", "warm lentil soup", "sweet apple cake", '"garden soup"', "nothing known", "the old"]
 
 
-def ranked(snapshot: Snapshot, text: str, limit: int = 1000) -> Ranked:
-    return snapshot.rank(Search(text, explains=True), limit, None)
+def ranked(snapshot: Snapshot, text: str, limit: int = 1000) -> Ranking:
+    return snapshot.rank(SearchRequest(text, explain=True), limit, None)
 
 
 def whole(items: list[Item]) -> Snapshot:
     vocabulary = Vocabulary()
     segment = build_segment(items, THINGS, vocabulary)
-    return Snapshot(THINGS, vocabulary, (segment,), (np.ones(len(items), bool),)).counted()
+    return Snapshot(THINGS, vocabulary, (segment,), (np.ones(len(items), bool),)).with_statistics()
 
 
 def titled(**names: str) -> Snapshot:
@@ -55,7 +55,7 @@ def test_saying_it_more_often_counts_more_but_less_each_time() -> None:
     found = ranked(snapshot, "soup")
 
     assert found.ids == ["c", "b", "a"]
-    assert found.by_word[0] - found.by_word[1] < found.by_word[1] - found.by_word[2]
+    assert found.text_scores[0] - found.text_scores[1] < found.text_scores[1] - found.text_scores[2]
 
 
 def test_a_title_counts_more_than_the_text_below_it() -> None:
@@ -156,10 +156,10 @@ def test_a_merge_of_segments_with_gaps_answers_like_the_living_items(question: s
     merged = merge_segments(parts, live)
     kept = [item for n, item in enumerate(ITEMS) if n % 20 % 3]
 
-    assert ranked(Snapshot(THINGS, vocabulary, (merged,), (np.ones(len(merged), bool),)).counted(), question) == ranked(
-        whole(kept), question
-    )
-    assert ranked(Snapshot(THINGS, vocabulary, tuple(parts), tuple(live)).counted(), question) == ranked(
+    assert ranked(
+        Snapshot(THINGS, vocabulary, (merged,), (np.ones(len(merged), bool),)).with_statistics(), question
+    ) == ranked(whole(kept), question)
+    assert ranked(Snapshot(THINGS, vocabulary, tuple(parts), tuple(live)).with_statistics(), question) == ranked(
         whole(kept), question
     )
 
@@ -180,14 +180,14 @@ def test_a_segment_survives_being_written_and_read(question: str) -> None:
 
     loaded, words = load_segment(dump_segment(segment, vocabulary))
 
-    assert ranked(Snapshot(THINGS, words, (loaded,), (np.ones(60, bool),)).counted(), question) == ranked(
+    assert ranked(Snapshot(THINGS, words, (loaded,), (np.ones(60, bool),)).with_statistics(), question) == ranked(
         whole(ITEMS), question
     )
 
 
 def test_an_item_with_a_number_beyond_any_column_can_be_written_and_read() -> None:
     vocabulary = Vocabulary()
-    collection = THINGS.widened({"o": {}})
+    collection = THINGS.widen({"o": {}})
     segment = build_segment([Item("a", "things", {"o": {"n": 10**25}})], collection, vocabulary)
 
     loaded, _ = load_segment(dump_segment(segment, vocabulary))
@@ -202,7 +202,7 @@ def test_pages_of_a_ranking_join_without_gap_or_overlap() -> None:
     found: list[str] = []
     after = None
     while True:
-        page = snapshot.rank(Search("soup cake"), 7, after)
+        page = snapshot.rank(SearchRequest("soup cake"), 7, after)
         found += page.ids
         if len(page.ids) < 7:
             break
@@ -216,8 +216,8 @@ def test_a_page_behind_many_ties_is_full_when_more_follow() -> None:
     others = [Item(f"b{n:03}", "things", {"name": "soup " + "x " * (n + 1)}) for n in range(300)]
     snapshot = whole([*equals, *others])
 
-    first = snapshot.rank(Search("soup"), 15, None)
-    second = snapshot.rank(Search("soup"), 15, (first.scores[-1], first.ids[-1]))
+    first = snapshot.rank(SearchRequest("soup"), 15, None)
+    second = snapshot.rank(SearchRequest("soup"), 15, (first.scores[-1], first.ids[-1]))
 
     assert first.ids == [item.id for item in equals]
     assert len(second.ids) == 15
@@ -227,7 +227,7 @@ def test_a_page_behind_many_ties_is_full_when_more_follow() -> None:
 
 
 def without(snapshot: Snapshot, *unwanted: str, text: str = "") -> list[str]:
-    return sorted(snapshot.rank(Search(text, without=unwanted), 1000, None).ids)
+    return sorted(snapshot.rank(SearchRequest(text, excluded=unwanted), 1000, None).ids)
 
 
 def test_what_says_an_unwanted_word_is_left_out_in_every_form_of_it() -> None:
@@ -259,7 +259,7 @@ def test_an_unwanted_word_that_nobody_says_leaves_nothing_out() -> None:
 def test_the_total_counts_what_is_left() -> None:
     found = titled(a="soup", b="cake", c="soup and cake")
 
-    assert found.rank(Search(without=("cake",)), 1000, None).total == 1
+    assert found.rank(SearchRequest(excluded=("cake",)), 1000, None).total == 1
 
 
 @pytest.mark.parametrize("unwanted", ["soup", "lentil soup", "warm lentil", "garden", "nothing known"])
@@ -283,14 +283,14 @@ def test_what_is_left_out_does_not_depend_on_segments(unwanted: str) -> None:
 def test_what_says_all_of_a_question_covers_it_and_what_says_nothing_does_not() -> None:
     found = ranked(titled(a="lentil soup", b="lentil stew", c="apple cake"), "lentil soup")
 
-    assert dict(zip(found.ids, found.covered, strict=True))["a"] == 1.0
-    assert all(0 < share < 1 for id, share in zip(found.ids, found.covered, strict=True) if id == "b")
+    assert dict(zip(found.ids, found.term_coverage, strict=True))["a"] == 1.0
+    assert all(0 < share < 1 for id, share in zip(found.ids, found.term_coverage, strict=True) if id == "b")
 
 
 def test_a_rare_word_covers_more_of_a_question_than_a_common_one() -> None:
     snapshot = titled(a="soup", b="lentil", c="soup of peas", d="soup of leeks", e="soup of beans")
     found = ranked(snapshot, "lentil soup")
-    share = dict(zip(found.ids, found.covered, strict=True))
+    share = dict(zip(found.ids, found.term_coverage, strict=True))
 
     assert share["b"] > share["a"]
 
@@ -298,15 +298,15 @@ def test_a_rare_word_covers_more_of_a_question_than_a_common_one() -> None:
 def test_a_word_that_nobody_says_is_not_covered() -> None:
     found = ranked(titled(a="soup", b="cake"), "soup zebra")
 
-    assert all(share < 0.5 for share in found.covered)
+    assert all(share < 0.5 for share in found.term_coverage)
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_there_is_a_share_for_every_id_between_none_and_all(question: str) -> None:
     found = ranked(whole(ITEMS), question)
 
-    assert len(found.covered) == len(found.ids)
-    assert all(0 <= share <= 1 for share in found.covered)
+    assert len(found.term_coverage) == len(found.ids)
+    assert all(0 <= share <= 1 for share in found.term_coverage)
 
 
 # What the fields hold
@@ -315,7 +315,7 @@ def test_there_is_a_share_for_every_id_between_none_and_all(question: str) -> No
 def held_by(*data: dict[str, Any]) -> dict[str, dict[Any, int]]:
     index, collection = CollectionIndex(THINGS, []), THINGS
     for number, each in enumerate(data):
-        collection = collection.widened(each)
+        collection = collection.widen(each)
         index.apply(changes([Item(f"i{number}", "things", each)]), collection)
     index.publish(collection, 1)
     return index.snapshot.values()
@@ -336,7 +336,7 @@ def test_every_value_is_counted_by_path() -> None:
 
 
 def test_what_is_gone_is_not_counted() -> None:
-    index, kinds = CollectionIndex(THINGS, []), THINGS.widened({"kind": ""})
+    index, kinds = CollectionIndex(THINGS, []), THINGS.widen({"kind": ""})
     index.apply(changes([Item("a", "things", {"kind": "old"}), Item("b", "things", {"kind": "new"})]), kinds)
     index.apply(changes([Item("a", "things", {"kind": "new"})], "update"), kinds)
     index.apply(changes([Item("b", "things", {"kind": "new"})], "delete"), kinds)

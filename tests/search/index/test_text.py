@@ -4,7 +4,7 @@ import pytest
 
 from portico.catalog import Collection
 from portico.items import Item
-from portico.search.index.text import Term, embedding_text, fold, passages, stemmer, wanted, words
+from portico.search.index.text import Term, fold, parse_text_query, passages, stemmer, text_to_embed, words
 
 
 def stems_of(text: str, language: str) -> list[str]:
@@ -52,31 +52,33 @@ def test_folding_makes_one_word_of_its_spellings() -> None:
 
 
 def test_stopwords_are_dropped_from_questions() -> None:
-    assert wanted("What is the best soup for me?", ("en",)).terms == (Term(("best",)), Term(("soup",)))
-    assert wanted("Wo gibt es eine Suppe?", ("en", "de")).terms == (Term(("supp",)),)
+    assert parse_text_query("What is the best soup for me?", ("en",)).terms == (Term(("best",)), Term(("soup",)))
+    assert parse_text_query("Wo gibt es eine Suppe?", ("en", "de")).terms == (Term(("supp",)),)
 
 
 def test_a_question_of_nothing_but_stopwords_keeps_them() -> None:
-    assert wanted("to be or not to be", ("en",)).terms == tuple(Term((word,)) for word in ("to", "be", "or", "not"))
+    assert parse_text_query("to be or not to be", ("en",)).terms == tuple(
+        Term((word,)) for word in ("to", "be", "or", "not")
+    )
 
 
 def test_a_repeated_word_counts_once() -> None:
-    assert wanted("soup soups SOUP", ("en",)).terms == (Term(("soup",)),)
+    assert parse_text_query("soup soups SOUP", ("en",)).terms == (Term(("soup",)),)
 
 
 @pytest.mark.parametrize("text", ['"lentil soup"', "“lentil soup”", 'warm "Lentil Soups" please'])
 def test_quotes_ask_for_a_phrase(text: str) -> None:
-    assert wanted(text, ("en",)).phrases == ((Term(("lentil",)), Term(("soup",))),)
+    assert parse_text_query(text, ("en",)).phrases == ((Term(("lentil",)), Term(("soup",))),)
 
 
 def test_a_phrase_may_be_written_with_separate_accents() -> None:
     composed, apart = '"crème brûlée"', '"cre\u0300me bru\u0302le\u0301e"'
 
-    assert wanted(apart, ("en",)).phrases == wanted(composed, ("en",)).phrases
+    assert parse_text_query(apart, ("en",)).phrases == parse_text_query(composed, ("en",)).phrases
 
 
 def test_a_word_has_a_stem_in_each_language_of_the_collection() -> None:
-    assert wanted("Häuser", ("en", "de")).terms == (Term(("hauser", "haus")),)
+    assert parse_text_query("Häuser", ("en", "de")).terms == (Term(("hauser", "haus")),)
 
 
 def test_titles_count_twice_and_weights_are_obeyed() -> None:
@@ -104,7 +106,7 @@ def test_only_what_speaks_is_searched() -> None:
 
 
 def test_the_embedder_reads_titles_first_and_not_without_end() -> None:
-    text = embedding_text(item(body="long " * 1000, name="Title"), Collection("things"))
+    text = text_to_embed(item(body="long " * 1000, name="Title"), Collection("things"))
 
     assert text.startswith("Title. long")
     assert len(text) == 2000

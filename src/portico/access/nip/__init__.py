@@ -1,8 +1,7 @@
-"""NIP: certificates of agents and nodes. How they are written, signed and read; asks nobody whether one is good.
+"""NIP certificates of agents and nodes: their format, signatures and parsing.
 
-A certificate is a JSON object (an IdentFrame) that an authority signed with Ed25519. It is not bound to a connection:
-whoever has one can show it, so none is ever logged. `authority.py` makes those of this site, `verifier.py` says whether
-one that is shown is good here.
+A certificate is a JSON object (an IdentFrame) signed with Ed25519. It is a bearer credential, so it is never logged.
+`authority.py` issues those of this site; `verifier.py` decides whether one is accepted.
 """
 
 import base64
@@ -19,16 +18,16 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from portico.access.budget import tokenizer
+from portico.access.budget import find_tokenizer
 from portico.catalog import Danger, Trust
 from portico.errors import CertificateExpired, CertificateRevoked, UntrustedIssuer
 from portico.requests import Warrant
 
 MAX_CERTIFICATE = 8192  # bytes
-LEEWAY_SECONDS = 60  # that the clock of an authority may be ahead
+LEEWAY_SECONDS = 60  # by which the clock of an authority may be ahead
 FRAME = "0x20"  # of an IdentFrame
 ALGORITHM = "ed25519"
-RECORD = "nip:"  # begins the digest of a certificate's record in the store, which no API key's does
+DIGEST_PREFIX = "nip:"  # of a certificate's record in the store; no API key's digest begins like this
 REVOKED, EXPIRED, UNKNOWN = "NIP-CERT-REVOKED", "NIP-CERT-EXPIRED", "NIP-CA-NID-NOT-FOUND"
 
 _UNSIGNED = frozenset({"signature", "metadata", "cert_format", "cert_chain"})
@@ -38,48 +37,48 @@ _SERIAL = re.compile(r"(?:0[xX])?([0-9A-Fa-f]{1,64})")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|\+00:00)", re.ASCII)  # both are UTC
 _BASE64 = re.compile(r"[\w-]{1,200}={0,2}", re.ASCII)
 _ADDRESS = re.compile(r"(\w+)://([^/?#*]+)(/[^?#*]*)?", re.ASCII)
-_DER = bytes.fromhex("302a300506032b6570032100")  # what a SubjectPublicKeyInfo of Ed25519 has before the key
+_DER = bytes.fromhex("302a300506032b6570032100")  # the bytes of a SubjectPublicKeyInfo before an Ed25519 key
 
 
 # Signatures
 
 
-def canonical(frame: Mapping[str, Any]) -> bytes:
-    """What the signature of a certificate covers: all that was received but what is not signed, as in RFC 8785."""
-    return rfc8785.dumps({**{name: each for name, each in frame.items() if name not in _UNSIGNED}, "frame": FRAME})
+def canonical_body(frame: Mapping[str, Any]) -> bytes:
+    """Return the bytes that a certificate's signature covers: every signed member, canonical as in RFC 8785."""
+    return rfc8785.dumps({**{name: value for name, value in frame.items() if name not in _UNSIGNED}, "frame": FRAME})
 
 
 def sign(key: Ed25519PrivateKey, body: bytes) -> str:
-    return _shown(key.sign(body))
+    return _encode(key.sign(body))
 
 
 def verify_signature(public_key: str, body: bytes, signature: str) -> bool:
-    """Whether the holder of a key signed a body. What has not the form of a key or a signature is none."""
+    """Return whether a signature of a body is valid. A malformed key or signature is not."""
     try:
-        Ed25519PublicKey.from_public_bytes(raw_key(public_key)).verify(_bytes(signature), body)
+        Ed25519PublicKey.from_public_bytes(raw_key(public_key)).verify(_decode(signature), body)
     except (InvalidSignature, ValueError):
         return False
     return True
 
 
 def raw_key(public_key: str) -> bytes:
-    """The 32 bytes of a public key that is written as they are or as SubjectPublicKeyInfo."""
-    raw = _bytes(public_key).removeprefix(_DER)
+    """Return the 32 bytes of a public key given raw or as SubjectPublicKeyInfo."""
+    raw = _decode(public_key).removeprefix(_DER)
     if len(raw) != 32:
         raise ValueError("not a public key of Ed25519")
     return raw
 
 
-def shown_key(key: Ed25519PublicKey) -> str:
-    return _shown(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
+def render_key(key: Ed25519PublicKey) -> str:
+    return _encode(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
 
 
-def _shown(raw: bytes) -> str:
+def _encode(raw: bytes) -> str:
     return f"{ALGORITHM}:{base64.urlsafe_b64encode(raw).decode()}"
 
 
-def _bytes(shown: str) -> bytes:
-    algorithm, _, text = shown.partition(":")
+def _decode(encoded: str) -> bytes:
+    algorithm, _, text = encoded.partition(":")
     if algorithm != ALGORITHM or not _BASE64.fullmatch(text):
         raise ValueError("not base64url of Ed25519")
     text = text.rstrip("=")
@@ -90,67 +89,69 @@ def _bytes(shown: str) -> bytes:
 
 
 def is_nid(text: str) -> bool:
-    """Whether a text has the form of a NID. That of an organisation may end with its domain."""
+    """Return whether a text has the form of a NID. That of an organisation may end with its domain."""
     return _NID.fullmatch(text) is not None
 
 
 def domain_of(nid: str) -> str:
-    found = _NID.fullmatch(nid)
-    return (found[1] or found[2]).lower() if found else ""
+    match = _NID.fullmatch(nid)
+    return (match[1] or match[2]).lower() if match else ""
 
 
 def covers(nodes: Iterable[str], url: str, exact: bool = False) -> bool:
-    """Whether scope nodes cover the address of a node: itself and what lies below; if exact, itself alone.
+    """Return whether scope nodes cover the URL of a node, including those below it unless `exact`.
 
-    An address without a port stands for every port of its host. Case does not count.
+    A URL without a port stands for every port of its host. Case is ignored.
     """
-    return any(_covers(each.lower(), url.lower(), exact) for each in nodes)
+    return any(_covers(node.lower(), url.lower(), exact) for node in nodes)
 
 
 def _covers(node: str, url: str, exact: bool) -> bool:
     if not exact and node in {"*", "nwp://*"}:
         return True
-    wanted = _ADDRESS.fullmatch(node if exact else node.removesuffix("*") if node.endswith("/*") else node)
-    found = _ADDRESS.fullmatch(url)
-    if wanted is None or found is None or not _is_host(found[2].lower(), wanted[2].lower()):
+    granted = _ADDRESS.fullmatch(node if exact else node.removesuffix("*") if node.endswith("/*") else node)
+    requested = _ADDRESS.fullmatch(url)
+    if granted is None or requested is None:
         return False
-    path, below = (wanted[3] or "").rstrip("/"), (found[3] or "").rstrip("/")
-    is_same_kind = wanted[1].lower() == found[1].lower()
-    return is_same_kind and (path == below or (not exact and below.startswith(f"{path}/")))
-
-
-def _is_host(host: str, wanted: str) -> bool:
-    return wanted in {host, re.sub(r":\d+\Z", "", host)}
+    host = requested[2].lower()
+    if granted[2].lower() not in {host, re.sub(r":\d+\Z", "", host)}:
+        return False
+    path, path_requested = (granted[3] or "").rstrip("/"), (requested[3] or "").rstrip("/")
+    is_same_kind = granted[1].lower() == requested[1].lower()
+    return is_same_kind and (path == path_requested or (not exact and path_requested.startswith(f"{path}/")))
 
 
 def allows_action(actions: Iterable[str] | None, action: str) -> bool:
-    """Whether scope actions cover one: `orders:create` is orders.create, `orders:*` all of orders; None covers all."""
+    """Return whether scope actions cover one: `orders:create` is orders.create, `orders:*` all of orders.
+
+    None covers every action.
+    """
     if actions is None:
         return True
-    wanted = action.replace(".", ":")
-    return any(_is_action(each.replace(".", ":"), wanted) for each in actions)
+    requested = action.replace(".", ":")
+    return any(_is_action(allowed.replace(".", ":"), requested) for allowed in actions)
 
 
-def _is_action(allowed: str, wanted: str) -> bool:
-    return allowed in {"*", wanted} or (allowed.endswith(":*") and wanted.startswith(allowed[:-1]))
+def _is_action(allowed: str, requested: str) -> bool:
+    return allowed in {"*", requested} or (allowed.endswith(":*") and requested.startswith(allowed[:-1]))
 
 
 # Certificates
 
 
-class Scope(msgspec.Struct, frozen=True):
+class CertificateScope(msgspec.Struct, frozen=True):
     nodes: tuple[str, ...] = ()
     actions: tuple[str, ...] | None = None
     max_token_budget: int | None = None
 
 
-class Ident(msgspec.Struct, frozen=True):
-    """A certificate as it is written. What else it says is signed too, and means nothing here."""
+class IdentFrame(msgspec.Struct, frozen=True):
+    """The members of a certificate. Others are signed too, but ignored."""
 
     nid: str
     pub_key: str
     capabilities: tuple[str, ...]
-    scope: Scope
+    scope: CertificateScope
     issued_by: str
     issued_at: str
     expires_at: str
@@ -162,7 +163,7 @@ class Ident(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A certificate that could be read. Nothing in it is known to be true yet."""
+    """A certificate that was parsed, not verified."""
 
     nid: str
     issuer: str
@@ -175,7 +176,7 @@ class Certificate:
 
     @property
     def digest(self) -> str:
-        return f"{RECORD}{hashlib.sha256(self.signed).hexdigest()}"
+        return f"{DIGEST_PREFIX}{hashlib.sha256(self.signed).hexdigest()}"
 
     def check_time(self, now: datetime) -> None:
         if now >= self.expires:
@@ -185,46 +186,50 @@ class Certificate:
 
 
 def read_certificate(raw: bytes) -> Certificate:
-    """An IdentFrame in JSON. Raises UntrustedIssuer for what is none."""
+    """Parse an IdentFrame from JSON. Raise UntrustedIssuer if it is malformed."""
     if len(raw) > MAX_CERTIFICATE:
-        raise UntrustedIssuer(f"A certificate has at most {MAX_CERTIFICATE} bytes")
+        raise UntrustedIssuer(f"A certificate may have at most {MAX_CERTIFICATE} bytes")
     try:
         frame = msgspec.json.decode(raw, type=dict[str, Any])
-        ident = msgspec.convert(frame, Ident)
+        ident = msgspec.convert(frame, IdentFrame)
         if not is_nid(ident.nid) or not is_nid(ident.issued_by) or ident.frame not in _FRAMES:
             raise ValueError("not an IdentFrame")
-        return _certificate(ident, canonical(frame))
+        return _certificate(ident, canonical_body(frame))
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise UntrustedIssuer("The certificate cannot be understood", hint="It is an IdentFrame, as JSON.") from error
+        raise UntrustedIssuer("The certificate is malformed", hint="Send an IdentFrame as JSON.") from error
 
 
-def _certificate(ident: Ident, signed: bytes) -> Certificate:
+def _certificate(ident: IdentFrame, signed: bytes) -> Certificate:
     scope = ident.scope
     warrant = Warrant(
-        frozenset(ident.capabilities), scope.nodes, scope.actions, scope.max_token_budget, _tokenizer(ident.metadata)
+        frozenset(ident.capabilities),
+        scope.nodes,
+        scope.actions,
+        scope.max_token_budget,
+        _find_tokenizer_name(ident.metadata),
     )
-    issued, expires = time_of(ident.issued_at), time_of(ident.expires_at)
-    serial = serial_number(ident.serial)
+    issued, expires = parse_time(ident.issued_at), parse_time(ident.expires_at)
+    serial = parse_serial(ident.serial)
     return Certificate(ident.nid, ident.issued_by, serial, issued, expires, warrant, signed, ident.signature)
 
 
-def _tokenizer(metadata: Any) -> str:
-    """Of the holder's model. Metadata are not signed: whatever they are, the certificate stays good."""
+def _find_tokenizer_name(metadata: Any) -> str:
+    """Return the tokenizer of the holder's model. Metadata are not signed and never invalidate a certificate."""
     if not isinstance(metadata, dict):
         return ""
-    said = cast("dict[str, Any]", metadata)
-    named = [each for name in ("tokenizer", "model_family") if isinstance(each := said.get(name), str)]
-    return next((each for each in named if tokenizer(each)), "".join(named[:1]))
+    values = cast("dict[str, Any]", metadata)
+    names = [value for name in ("tokenizer", "model_family") if isinstance(value := values.get(name), str)]
+    return next((value for value in names if find_tokenizer(value)), "".join(names[:1]))
 
 
-def serial_number(serial: str) -> int:
-    found = _SERIAL.fullmatch(serial)
-    if found is None:
+def parse_serial(serial: str) -> int:
+    match = _SERIAL.fullmatch(serial)
+    if match is None:
         raise ValueError("not a serial number")
-    return int(found[1], 16)
+    return int(match[1], 16)
 
 
-def time_of(text: str) -> datetime:
+def parse_time(text: str) -> datetime:
     if not _TIME.fullmatch(text):
         raise ValueError("not a time in UTC")
     return datetime.fromisoformat(text)
@@ -238,17 +243,17 @@ def timestamp(moment: datetime) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Rights:
-    """What the holder of a certificate may do on this site."""
+class GrantedRights:
+    """The rights of a certificate's holder on this site."""
 
     scopes: frozenset[str]
     danger: Danger
     trust: Trust = Trust.VALIDATED
-    record: str = ""  # what the site has noted of the certificate, if it issued it
+    record: str = ""  # id of the certificate's record, if this site issued it
 
 
-class Issuer(Protocol):
-    """An authority that is trusted: this site's own, or one elsewhere."""
+class TrustedIssuer(Protocol):
+    """A trusted authority: this site's own, or a remote one."""
 
     @property
     def nid(self) -> str: ...
@@ -256,17 +261,17 @@ class Issuer(Protocol):
     @property
     def public_key(self) -> str: ...
 
-    async def rights(self, certificate: Certificate) -> Rights:
-        """Of the holder of a certificate whose signature was checked. Raises unless it is still good."""
+    async def rights(self, certificate: Certificate) -> GrantedRights:
+        """Return the rights of the holder of a verified certificate. Raise if it is no longer valid."""
         ...
 
     async def check_name(self, nid: str) -> None:
-        """Raises unless the authority knows a NID and has not withdrawn its certificate."""
+        """Raise unless the authority knows a NID and has not revoked its certificate."""
         ...
 
 
-class Standing(msgspec.Struct, frozen=True):
-    """What an authority says of one agent."""
+class CertificateStatus(msgspec.Struct, frozen=True):
+    """The answer of an authority about one agent."""
 
     valid: bool
     serial: str | None = None
@@ -274,17 +279,17 @@ class Standing(msgspec.Struct, frozen=True):
 
     @property
     def number(self) -> int | None:
-        """Of the certificate that the answer is about, if it says so in a form that can be read."""
-        found = _SERIAL.fullmatch(self.serial or "")
-        return int(found[1], 16) if found else None
+        """The serial number of the certificate in question, if it is well-formed."""
+        match = _SERIAL.fullmatch(self.serial or "")
+        return int(match[1], 16) if match else None
 
     def check(self, authority: str) -> None:
         if self.valid:
             return
         if self.error_code == EXPIRED:
             raise CertificateExpired(f"{authority} says that the certificate has expired", hint="Get a new one.")
-        raise revoked_by(authority)
+        raise revocation_error(authority)
 
 
-def revoked_by(authority: str) -> CertificateRevoked:
+def revocation_error(authority: str) -> CertificateRevoked:
     return CertificateRevoked(f"{authority} has revoked the certificate, or never issued it", hint="Get a new one.")

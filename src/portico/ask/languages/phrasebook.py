@@ -1,4 +1,4 @@
-"""How a language says things: its fixed phrases, its numbers, dates and lists. Has no language of its own."""
+"""The types of a language's phrases, and how it writes numbers, dates and lists. Has no language of its own."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +11,7 @@ GROUPED_FROM = 10_000  # below it, digits stand together in every language
 Say: TypeAlias = Callable[[str], str]
 Span: TypeAlias = Callable[[str, str], str]
 Forms: TypeAlias = tuple[str, str]  # for one and for many
+Pair: TypeAlias = tuple[str, str]  # for one of two things, where {} is the difference, and for one of several
 
 DAY, HOUR, MINUTE, SECOND = 86_400, 3_600, 60, 1
 LENGTHS = (DAY, HOUR, MINUTE, SECOND)
@@ -40,7 +41,7 @@ class Script:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ConstraintPhrases:
     """How a language says what it understood of a question. {} stands for a value."""
 
     words: Mapping[str, str]  # for fields, and for values that are no names, by what they are in English
@@ -127,85 +128,85 @@ class Phrases:
     among: Callable[[int], str]  # the best matches that are sorted, where there are more
     cut_short: Callable[[int], str]  # the items that are shown, where more would be too many bytes
     ignored: Callable[[Sequence[str]], str]
-    limits: Limits
+    limits: ConstraintPhrases
 
     def question(self, facet: str, label: str) -> str:
-        """What to ask back about a facet; one that is not known is called by its label."""
+        """Return what to ask back about a facet; one that is not known is called by its label."""
         return self.questions.get(facet) or self.which(label)
 
     def word(self, english: str) -> str:
-        """A word for what a field or a value is called; as it is where there is none."""
+        """Return a word for what a field or a value is called; as it is where there is none."""
         return self.limits.words.get(english, english)
 
     def noun(self, kind: str, count: int) -> str:
-        """The word for so many things of a schema.org type, or for things in general."""
+        """Return the word for a number of things of a schema.org type, or for things in general."""
         return _form(self.nouns.get(kind) or self.nouns["Thing"], count)
 
     def number(self, value: float) -> str:
-        return self._written(f"{value:,.6f}".rstrip("0").rstrip("."), value)
+        return self._write_number(f"{value:,.6f}".rstrip("0").rstrip("."), value)
 
     def figure(self, value: float, places: int) -> str:
-        """A number as it stands alone: with so many places, and its digits in groups."""
-        return self._marked(f"{value:,.{places}f}")
+        """Return a number as it stands alone: with fixed places, and its digits in groups."""
+        return self._localize_marks(f"{value:,.{places}f}")
 
     def money(self, amount: float, currency: str = "") -> str:
-        """An amount with the sign of its currency, which is a code or a sign; anything else is left out."""
-        return self._signed(self._amount(amount), currency)
+        """Return an amount with the sign of its currency, which is a code or a sign; anything else is left out."""
+        return self._add_sign(self._amount(amount), currency)
 
     def price_tag(self, amount: float, currency: str) -> str:
-        """Money as it stands alone: with cents in every currency that has them."""
+        """Return an amount as it stands alone: with cents in every currency that has them."""
         is_whole = currency.strip().upper() in _WITHOUT_CENTS if self.sign(currency) else amount == round(amount)
-        return self._signed(self.figure(amount, 0 if is_whole else 2), currency)
+        return self._add_sign(self.figure(amount, 0 if is_whole else 2), currency)
 
     def sign(self, currency: str) -> str:
-        """How a currency is written, of which a code or a sign is given; empty for anything else."""
+        """Return how a currency is written, of which a code or a sign is given; empty for anything else."""
         code = currency.strip()
-        known = self.script.signs.get(code.upper()) or _SIGNS.get(code.upper())
-        return known or (code if _CURRENCY.fullmatch(code) else "")
+        symbol = self.script.signs.get(code.upper()) or _SIGNS.get(code.upper())
+        return symbol or (code if _CURRENCY.fullmatch(code) else "")
 
     def duration(self, seconds: float) -> str:
-        """A length of time in up to three units: 1 hour 10 minutes."""
+        """Return a length of time in up to three units: 1 hour 10 minutes."""
         left, parts = max(round(seconds), 0), list[str]()
         for length, forms in zip(LENGTHS, self.script.units, strict=True):
             count, left = divmod(left, length)
             if count:
-                parts.append(self._counted(count, forms))
-        return self.script.space.join(parts[:3]) or self._counted(0, self.script.units[2])
+                parts.append(self._count_of(count, forms))
+        return self.script.space.join(parts[:3]) or self._count_of(0, self.script.units[2])
 
     def day(self, day: date) -> str:
         return self.script.day(day)
 
     def join(self, parts: Sequence[str]) -> str:
-        """A list as people say it: A, B and C."""
+        """Return a list as people say it: A, B and C."""
         if len(parts) < 2:
             return "".join(parts)
         return self.script.last(self.script.comma.join(parts[:-1]), parts[-1])
 
     def name(self, name: str) -> str:
-        """A name within a sentence, in quotes when it would end the sentence."""
+        """Return a name within a sentence, in quotes when it would end the sentence."""
         return self.script.quote(name) if name.endswith(("?", "!", "？", "！")) else name
 
     def names(self, names: Sequence[str]) -> str:
-        """A list of names, all in quotes when one of them has a comma of its own or would end the sentence."""
+        """Return a list of names, all in quotes when one of them has a comma of its own or would end the sentence."""
         ambiguous = len(names) > 1 and any(mark in name for name in names for mark in ",，、?!？！")
         return self.join([self.script.quote(name) for name in names] if ambiguous else [*map(self.name, names)])
 
     def time_range(self, low: float | None, high: float | None) -> str:
-        """An option such as "20-40 minutes", from whole seconds; `read_range` reads it back."""
+        """Return an option such as "20-40 minutes", from whole seconds; `read_range` reads it back."""
         length = _common_length(low, high)
         forms = self.script.units[LENGTHS.index(length)]
         match low, high:
             case None, None:
                 return self.any
             case None, most:
-                return self.under(self._counted(round(most) // length, forms))
+                return self.under(self._count_of(round(most) // length, forms))
             case least, None:
-                return self.over(self._counted(round(least) // length, forms))
+                return self.over(self._count_of(round(least) // length, forms))
             case least, most:
-                return self.between(self.number(round(least) // length), self._counted(round(most) // length, forms))
+                return self.between(self.number(round(least) // length), self._count_of(round(most) // length, forms))
 
     def price_range(self, low: float | None, high: float | None, currency: str = "") -> str:
-        """An option such as "£10-£25", to the cent; `read_range` reads it back."""
+        """Return an option such as "£10-£25", to the cent; `read_range` reads it back."""
         match low, high:
             case None, None:
                 return self.any
@@ -214,31 +215,62 @@ class Phrases:
             case least, None:
                 return self.over(self.money(round(least, 2), currency))
             case least, most:
-                return self._priced_between(round(least, 2), round(most, 2), currency)
+                return self._price_span(round(least, 2), round(most, 2), currency)
 
-    def _priced_between(self, low: float, high: float, currency: str) -> str:
+    def _price_span(self, low: float, high: float, currency: str) -> str:
         most = self.money(high, currency)
         sign_leads = not most[:1].isdigit()
         return self.between(self.money(low, currency) if sign_leads else self._amount(low), most)
 
-    def _counted(self, count: float, forms: Forms) -> str:
+    def _count_of(self, count: float, forms: Forms) -> str:
         return f"{self.number(count)}{self.script.space}{_form(forms, count)}"
 
     def _amount(self, amount: float) -> str:
         whole, cents = round(amount), round(amount, 2)
         if amount == whole:
-            return self._written(f"{whole:,}", amount)
-        return self._written(f"{cents:,.2f}", amount) if amount == cents else self.number(amount)
+            return self._write_number(f"{whole:,}", amount)
+        return self._write_number(f"{cents:,.2f}", amount) if amount == cents else self.number(amount)
 
-    def _written(self, english: str, value: float) -> str:
-        return self._marked(english if abs(value) >= GROUPED_FROM else english.replace(",", ""))
+    def _write_number(self, english: str, value: float) -> str:
+        return self._localize_marks(english if abs(value) >= GROUPED_FROM else english.replace(",", ""))
 
-    def _marked(self, english: str) -> str:
+    def _localize_marks(self, english: str) -> str:
         return english.translate({ord(","): self.script.group, ord("."): self.script.decimal})
 
-    def _signed(self, number: str, currency: str) -> str:
+    def _add_sign(self, number: str, currency: str) -> str:
         sign = self.sign(currency)
         return self.script.money(number, sign) if sign else number
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonPhrases:
+    """The words of a language for it. What is read is without accents and capitals.
+
+    What one thing is stands in pairs: said of one of two, where {} is the difference, and of one of several.
+    """
+
+    together: Callable[[Sequence[str]], str]  # makes one sentence of several
+    side: Callable[[str, Sequence[str]], str]  # a name and its facts
+    ahead: Callable[[str, Sequence[str]], str]  # a name and what it is
+    price: Pair
+    time: Pair
+    rating: Pair
+    day: Pair
+    choosing: frozenset[str] = frozenset()  # "or": stands between names
+    joining: frozenset[str] = frozenset()  # "and": does so where something else says that they are compared
+    cues: frozenset[str] = frozenset()  # say that they are, or by what
+
+
+@dataclass(frozen=True, slots=True)
+class SmallTalkPhrases:
+    """The small talk of a language, and the replies to a message that is nothing else."""
+
+    greetings: str  # with bars between them; also the questions of who looks around
+    thanks: str
+    welcome: str
+    reply: str  # {} stands for what can be asked about
+    farewells: str
+    goodbye: str
 
 
 def _form(forms: Forms, count: float) -> str:
@@ -246,34 +278,10 @@ def _form(forms: Forms, count: float) -> str:
 
 
 def _common_length(*lengths: float | None) -> int:
-    """The longest unit that all of these are whole numbers of."""
-    given = [round(length) for length in lengths if length is not None]
-    return next(unit for unit in LENGTHS if all(length % unit == 0 for length in given))
+    """Return the longest unit that all of these are whole numbers of."""
+    rounded = [round(length) for length in lengths if length is not None]
+    return next(unit for unit in LENGTHS if all(length % unit == 0 for length in rounded))
 
 
-def leading(number: str, sign: str) -> str:
-    return f"{sign} {number}" if sign[-1].isalpha() else f"{sign}{number}"
-
-
-def trailing(number: str, sign: str) -> str:
-    return f"{number} {sign}"
-
-
-def capital(label: str) -> str:
+def capitalize(label: str) -> str:
     return label[:1].upper() + label[1:]
-
-
-def dated(pattern: str, months: str, first: str = "1") -> Callable[[date], str]:
-    """Writes dates by a pattern. In some languages the first of a month is an ordinal."""
-    names = months.split()
-
-    def write(day: date) -> str:
-        number = first if day.day == 1 else str(day.day)
-        return pattern.format(day=number, month=names[day.month - 1], year=day.year)
-
-    return write
-
-
-def tail(lead: str, separator: str, facts: Sequence[str], end: str = "") -> str:
-    """Facts after a name, and nothing at all when there are none."""
-    return f"{lead}{separator.join(facts)}{end}" if facts else ""

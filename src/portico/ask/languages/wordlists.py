@@ -6,59 +6,47 @@ from typing import Generic, TypeAlias, TypeVar
 
 from portico.search.index.text import fold
 
-Meaning = TypeVar("Meaning")
-Index: TypeAlias = dict[str, list[tuple[tuple[str, ...], Meaning]]]
-
-DASHES = "-|–|—|..|…"
+Value = TypeVar("Value")
+PhraseIndex: TypeAlias = dict[str, list[tuple[tuple[str, ...], Value]]]
 
 
-class Sayings(Generic[Meaning]):
+class PhraseTable(Generic[Value]):
     """Sayings and what they mean. The longest one at a position is the one that was said."""
 
-    def __init__(self, *tables: Mapping[Meaning, str]) -> None:
+    def __init__(self, *tables: Mapping[Value, str]) -> None:
         """Each table has the sayings of a meaning, with bars between them."""
         self._tables = tables
 
     @cached_property
-    def _by_first(self) -> Index[Meaning]:
-        """By their first words. Made when it is needed: most sites are asked in one language."""
+    def _by_first(self) -> PhraseIndex[Value]:
+        """The phrases by their first words. Built when needed, as most sites are asked in one language."""
         sayings = [
-            (tuple(fold(saying).split()), meaning)
+            (tuple(fold(phrase).split()), meaning)
             for table in self._tables
             for meaning, text in table.items()
-            for saying in text.split("|")
-            if saying.strip()
+            for phrase in text.split("|")
+            if phrase.strip()
         ]
-        found: Index[Meaning] = {}
-        for saying, meaning in sorted(sayings, key=lambda each: -len(each[0])):
-            found.setdefault(saying[0], []).append((saying, meaning))
-        return found
+        by_first: PhraseIndex[Value] = {}
+        for phrase, meaning in sorted(sayings, key=lambda pair: -len(pair[0])):
+            by_first.setdefault(phrase[0], []).append((phrase, meaning))
+        return by_first
 
-    def match(self, line: Sequence[str], at: int) -> tuple[Meaning, int] | None:
-        """What is said at a position, and the position after it."""
+    def match(self, line: Sequence[str], at: int) -> tuple[Value, int] | None:
+        """Return what is said at a position, and the position after it."""
         if at >= len(line):
             return None
-        for saying, meaning in self._by_first.get(line[at], ()):
-            upto = at + len(saying)
-            if tuple(line[at:upto]) == saying:
+        for phrase, meaning in self._by_first.get(line[at], ()):
+            upto = at + len(phrase)
+            if tuple(line[at:upto]) == phrase:
                 return meaning, upto
         return None
 
     def skip(self, line: Sequence[str], at: int) -> int:
-        found = self.match(line, at)
-        return found[1] if found else at
+        match = self.match(line, at)
+        return match[1] if match else at
 
 
-def any_of(*sayings: str) -> Sayings[bool]:
-    """Sayings of which it only matters that one of them was said."""
-    return Sayings({True: "|".join(sayings)})
-
-
-def numbered(sayings: str, start: int = 0) -> Sayings[int]:
-    """Sayings that stand for numbers one after the other, divided by spaces."""
-    return Sayings(dict(enumerate(sayings.split(), start)))
-
-
-def folded(words: str | Iterable[str]) -> frozenset[str]:
-    """Words without accents and capitals; those of a text are divided by spaces."""
+def fold_words(words: str | Iterable[str]) -> frozenset[str]:
+    """Return words without accents and capitals; those of a text are separated by spaces."""
     return frozenset(map(fold, words.split() if isinstance(words, str) else words))

@@ -1,11 +1,11 @@
-"""Questions that want to be told of one thing: "tell me more about the lighthouse". Reads words; searches nothing."""
+"""Questions about one thing: "tell me more about the lighthouse". Reads words; searches nothing."""
 
 import re
 
 MAX_SUBJECT = 120  # characters of a name
 
 # What stands before the thing, and in some languages behind it.
-_WAYS = tuple(
+_PATTERNS = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
         r"(?:(?:please|can you|could you|would you|i(?:'d| would) like to|i want to)\s+)*"
@@ -30,8 +30,8 @@ _WAYS = tuple(
 
 
 def subject_of(question: str) -> str:
-    """What a question wants to be told of; empty if it wants something else."""
-    said = " ".join(question.split()).strip(" .!?¿¡؟？。！…")
-    found = next((match for way in _WAYS if (match := way.fullmatch(said))), None)
-    what = found["what"].strip(" \"'“”„«»") if found else ""
+    """Return what a question wants to be told of; empty if it wants something else."""
+    trimmed = " ".join(question.split()).strip(" .!?¿¡؟？。！…")
+    full_match = next((match for way in _PATTERNS if (match := way.fullmatch(trimmed))), None)
+    what = full_match["what"].strip(" \"'“”„«»") if full_match else ""
     return what if len(what) <= MAX_SUBJECT else ""

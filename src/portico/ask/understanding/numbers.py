@@ -17,7 +17,7 @@ _PLAIN = re.compile(r"\d+(?:\.\d+)?\Z")
 
 
 def _notation(decimal: str) -> re.Pattern[str]:
-    """The form of numbers whose decimals begin with this mark."""
+    """Return the form of numbers whose decimals begin with this mark."""
     group = f"[{_GROUPING}{MARKS.replace(decimal, '')}]"
     whole = rf"(?![0٠۰０])\d{{1,3}}(?P<group>{group})\d{{3}}(?:(?P=group)\d{{3}})*|\d+"
     return re.compile(rf"(?P<whole>{whole})(?:[{decimal}٫](?P<rest>\d+))?\Z")
@@ -39,12 +39,12 @@ class Figure:
         A share in percent stands for the fraction too: 35 % is 0.35.
         """
         marks = decimal or MARKS
-        found = {value for mark in marks if (value := parse_number(self.digits, mark)) is not None}
-        return found | {value / 100 for value in found if self.is_percent and value < 100}
+        numbers = {value for mark in marks if (value := parse_number(self.digits, mark)) is not None}
+        return numbers | {value / 100 for value in numbers if self.is_percent and value < 100}
 
     @property
     def parts(self) -> "list[Figure]":
-        """The figures that it may be made of: a day, a month and a year, or two numbers beside each other."""
+        """Return the figures that it may be made of: a day, a month and a year, or two neighbouring numbers."""
         apart = _SPACES.split(self.digits)
         apart = apart if len(apart) > 1 else [] if self.values() else re.findall(r"\d+", self.digits)
         return [Figure(digits) for digits in apart] if len(apart) > 1 else []
@@ -58,15 +58,15 @@ def parse_number(text: str, decimal: str) -> Decimal | None:
     if len(text) > MAX_DIGITS:
         return None
     for mark in (decimal, MARKS.replace(decimal, "")):
-        if found := _NOTATIONS[mark].match(text):
-            whole = "".join(filter(str.isdecimal, found["whole"]))
-            return Decimal(f"{whole}.{found['rest'] or 0}")
+        if match := _NOTATIONS[mark].match(text):
+            whole = "".join(filter(str.isdecimal, match["whole"]))
+            return Decimal(f"{whole}.{match['rest'] or 0}")
     return None
 
 
 def figures_in(text: str) -> Iterator[Figure]:
-    for found in _FIGURE.finditer(text):
-        yield Figure(found["digits"], bool(found["percent"]))
+    for match in _FIGURE.finditer(text):
+        yield Figure(match["digits"], bool(match["percent"]))
 
 
 class Figures:
@@ -84,7 +84,7 @@ class Figures:
         self._values: set[Decimal] | None = None
 
     def has(self, figure: Figure, decimal: str) -> bool:
-        """Whether a number of a sentence is one of these, read with the decimal mark of the sentence's language."""
+        """Return whether a number of a sentence is one of these, read with the sentence's decimal mark."""
         if figure.digits in self._digits or not figure.values(decimal).isdisjoint(self.values):
             return True
         return bool(figure.parts) and all(self.has(part, decimal) for part in figure.parts)

@@ -1,4 +1,4 @@
-"""From a question in its context to what is to be looked for in each collection. Reads words; asks no store.
+"""From a question in its context to a query for each collection. Reads words; asks no store.
 
 Every collection says for itself what a clue means to it (`Fields`), and those that can tell most are asked.
 """
@@ -12,74 +12,81 @@ from typing import Any
 from portico.ask.events import Constraint
 from portico.ask.languages.localization import english_for
 from portico.ask.languages.phrasebook import Phrases
-from portico.ask.ranking import sorting_path
+from portico.ask.ranking import sort_path
 from portico.ask.understanding.constraints import (
-    Clue,
-    Made,
-    being,
-    dated,
-    diet_clues,
+    FieldCondition,
+    ParsedConstraint,
+    date_condition,
     grams,
     is_factual,
-    placed,
-    said_clues,
+    parse_constraints,
+    parse_diets,
+    place_condition,
     spans_of,
     tokens_of,
+    value_phrase,
 )
-from portico.ask.understanding.fields import DATED, Fields, Key, called, key_of, spoken
-from portico.ask.understanding.followups import stand_alone
+from portico.ask.understanding.fields import EVENT_DATES, Fields, Key, key_of, label_of, words_of
+from portico.ask.understanding.followups import resolve_followup
 from portico.ask.understanding.kinds import (
-    CALLED,
-    CHEAP,
-    COOKING,
-    COUNTED,
-    DESCRIBING,
-    DOERS,
-    HOURS,
-    OPEN,
-    OPENING,
-    PICKING,
-    SOON,
-    VAGUE,
-    WIDE,
+    CHEAP_WORDS,
+    COOKING_WORDS,
+    COUNT_FILLERS,
+    DESCRIBING_WORDS,
+    HOURS_WORDS,
+    OPEN_WORDS,
+    OPENING_WORDS,
+    PICK_WORDS,
+    PRONOUNS,
+    SOON_WORDS,
+    VAGUE_WORDS,
     is_kind,
+    kind_tables,
     local_name,
 )
-from portico.ask.understanding.parsers import Finding, In, Near, Quantity, Sort, When, read
+from portico.ask.understanding.parsers import (
+    DateRange,
+    Finding,
+    NearPlace,
+    PlaceMention,
+    Quantity,
+    SortOrder,
+    parse_question,
+)
 from portico.ask.understanding.request_attributes import (
     KINDS,
     MAX_SEVERAL,
-    attribute_clues,
+    attribute_constraints,
+    is_empty,
     locations_of,
-    remembered_clues,
-    says_nothing,
+    memory_constraints,
     texts_in,
 )
 from portico.items import TITLES
-from portico.query import EVERYTHING, And, Filter
+from portico.query import MATCH_ALL, And, Filter
 from portico.requests import Ask
 from portico.search.index.text import STOPWORDS, fold, words
 
-READ_IN = ("en", "de", "es", "fr")  # languages whose words are known here
+LANGUAGES = ("en", "de", "es", "fr")  # languages whose words are known here
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
-    """A clue, and what it means to a collection."""
+class AppliedConstraint:
+    """A constraint, and the condition that it is in one collection."""
 
-    clue: Clue
-    made: Made
+    constraint: ParsedConstraint
+    condition: FieldCondition
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class CollectionQuery:
     """What to look for in one collection."""
 
     fields: Fields
     where: Filter
     relaxed: Filter  # the same without what may be given up
     without: tuple[str, ...] = ()
-    told: tuple[Telling, ...] = ()  # what the filters were made of
+    constraints: tuple[AppliedConstraint, ...] = ()  # what the filters were made of
 
     @property
     def name(self) -> str:
@@ -87,10 +94,10 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PlaceReference:
     """A place that no field names: where it is has to be found out."""
 
-    said: str
+    name: str
     words: str
     metres: float | None = None
     is_sure: bool = True  # that it is a place: what is in something need not be
@@ -100,278 +107,314 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Meaning:
+class QueryPlan:
     """A question as it was understood."""
 
     question: str  # stands alone
     text: str  # what is left for the search by words
-    targets: tuple[Target, ...]
-    speech: Phrases  # in which it says what was understood
-    found_out: tuple[Constraint, ...] = ()  # what the words alone did not say
+    targets: tuple[CollectionQuery, ...]
+    phrases: Phrases  # in which it says what was understood
+    extra_constraints: tuple[Constraint, ...] = ()  # what the words alone did not say
     ignored: tuple[str, ...] = ()
     unclear: tuple[str, ...] = ()  # answers that mean nothing for what was asked
-    sort: Sort | None = None
+    sort: SortOrder | None = None
     content: tuple[str, ...] = ()  # the words that say what is wanted, beyond constraints and kinds
     kind: str = ""  # the collection that the question names
     hints: frozenset[str] = frozenset()  # collections of a wide kind that it names: "places"
     is_open: bool = False  # "something", "ideas": it leaves the choice to us
     is_counting: bool = False  # "how many": of everything that the filters let through
     is_strict: bool = False  # what is put in order has to be what the words name
-    place: Place | None = None  # to be found before anything else
-    favours: Mapping[str, tuple[Filter, ...]] = field(default_factory=dict[str, tuple[Filter, ...]])
+    place: PlaceReference | None = None  # to be found before anything else
+    preferences: Mapping[str, tuple[Filter, ...]] = field(default_factory=dict[str, tuple[Filter, ...]])
 
     @property
     def constraints(self) -> tuple[Constraint, ...]:
         """What was understood, as it was put to each collection."""
-        told = [each for target in self.targets for each in target.told]
-        made = [Constraint(each.made.path, each.made.says(self.speech), each.clue.words) for each in told]
-        return tuple(dict.fromkeys((*made, *self._order(), *self.found_out)))
+        applied_constraints = [applied for target in self.targets for applied in target.constraints]
+        rendered = [
+            Constraint(applied.condition.path, applied.condition.says(self.phrases), applied.constraint.words)
+            for applied in applied_constraints
+        ]
+        return tuple(dict.fromkeys((*rendered, *self._order(), *self.extra_constraints)))
 
     def _order(self) -> tuple[Constraint, ...]:
         if self.sort is None or self.sort.start == self.sort.end:
             return ()  # an order that goes without saying
-        paths = [path for target in self.targets if (path := self.sorted_by(target))]
-        limits, said = self.speech.limits, self.question[self.sort.start : self.sort.end]
+        paths = [path for target in self.targets if (path := self.sort_path(target))]
+        limits, text = self.phrases.limits, self.question[self.sort.start : self.sort.end]
         ends = (limits.oldest, limits.newest) if self.sort.role == "date" else (limits.lowest, limits.highest)
         end = ends[self.sort.descending]
-        return tuple(Constraint(path, being(called(path), end)(self.speech), said) for path in paths)
+        return tuple(Constraint(path, value_phrase(label_of(path), end)(self.phrases), text) for path in paths)
 
     @property
     def is_limited(self) -> bool:
         """Whether it says what is wanted in more than words. An order alone does not, unless it is of one kind."""
-        return bool(self.found_out or any(target.told for target in self.targets) or (self.sort and self.kind))
+        return bool(
+            self.extra_constraints or any(target.constraints for target in self.targets) or (self.sort and self.kind)
+        )
 
-    def sorted_by(self, target: Target) -> str | None:
-        """The path that the order goes by in a collection."""
-        return sorting_path(target.fields, self.sort, [each.fields for each in self.targets]) if self.sort else None
+    def sort_path(self, target: CollectionQuery) -> str | None:
+        """Return the path that the order goes by in a collection."""
+        return sort_path(target.fields, self.sort, [other.fields for other in self.targets]) if self.sort else None
 
     @property
     def categories(self) -> tuple[str, ...]:
         """What is given up when nothing is left."""
-        told = [each for target in self.targets for each in target.told]
-        return tuple(dict.fromkeys(each.made.says(self.speech) for each in told if not each.clue.strict))
+        applied_constraints = [applied for target in self.targets for applied in target.constraints]
+        return tuple(
+            dict.fromkeys(
+                applied.condition.says(self.phrases) for applied in applied_constraints if not applied.constraint.strict
+            )
+        )
 
-    def without_words(self, said: str) -> "Meaning":
-        """The same question without words that were understood since."""
-        text = " ".join(self.text.replace(said, " ").split())
+    def without_words(self, gone: str) -> "QueryPlan":
+        """Return the same question without words that were understood since."""
+        text = " ".join(self.text.replace(gone, " ").split())
         left = frozenset(words(text))
         content = tuple(word for word in self.content if word in left)
         return replace(self, text=text if content else "", content=content)
 
-    def by_name(self, names: Sequence[str], site: Sequence[Fields], where: Filter) -> "Meaning":
-        """The same question where its words are names of things: none of them is a limit, nor says where to look."""
-        told = [each.clue for target in self.targets for each in target.told]
-        clues = [clue for clue in _latest(told) if clue.strict and clue.span is None]
+    def by_name(self, names: Sequence[str], site: Sequence[Fields], where: Filter) -> "QueryPlan":
+        """Return the same question with its words read as names: none of them limits, or says where to look."""
+        constraints = [applied.constraint for target in self.targets for applied in target.constraints]
+        clues = [clue for clue in _latest_per_slot(constraints) if clue.strict and clue.span is None]
         targets = [
-            _target(fields, [Telling(clue, made) for clue in clues if (made := clue.make(fields))], where)
+            _target(
+                fields,
+                [AppliedConstraint(clue, condition) for clue in clues if (condition := clue.build(fields))],
+                where,
+            )
             for fields in site
         ]
         text = " ".join(names)
-        kept = replace(self, text=text, content=tuple(words(text)), targets=tuple(targets))
-        lost = [each.words for each in self.found_out if self.place and self.place.is_required]
+        plan = replace(self, text=text, content=tuple(words(text)), targets=tuple(targets))
+        lost = [constraint.words for constraint in self.extra_constraints if self.place and self.place.is_required]
         ignored = tuple(dict.fromkeys([*self.ignored, *lost]))
-        return replace(kept, sort=None, is_strict=False, place=None, found_out=(), favours={}, ignored=ignored)
+        return replace(
+            plan, sort=None, is_strict=False, place=None, extra_constraints=(), preferences={}, ignored=ignored
+        )
 
-    def naming(self, place: Place) -> tuple[Target, ...]:
-        """The targets whose items name a place themselves, kept to those that do."""
-        clue = Clue("place", place.words, placed(place.said))
-        told = [(target, made) for target in self.targets if (made := clue.make(target.fields))]
+    def targets_naming(self, place: PlaceReference) -> tuple[CollectionQuery, ...]:
+        """Return the targets whose items name a place themselves, kept to those that do."""
+        constraint = ParsedConstraint("place", place.words, place_condition(place.name))
+        matches = [(target, condition) for target in self.targets if (condition := constraint.build(target.fields))]
         return tuple(
             replace(
                 target,
-                where=And((target.where, made.where)),
-                relaxed=And((target.relaxed, made.where)),
-                told=(*target.told, Telling(clue, made)),
+                where=And((target.where, condition.where)),
+                relaxed=And((target.relaxed, condition.where)),
+                constraints=(*target.constraints, AppliedConstraint(constraint, condition)),
             )
-            for target, made in told
+            for target, condition in matches
         )
 
-    def without_place(self, place: Place) -> "Meaning":
-        """The same question where nobody knows the place. If it is required, items that have places are elsewhere."""
+    def without_place(self, place: PlaceReference) -> "QueryPlan":
+        """Return the same question where nobody knows the place.
+
+        If it is required, items that have places are elsewhere.
+        """
         if not place.is_sure:
             return self
         unknown = replace(self.without_words(place.words), ignored=(*self.ignored, place.words))
         if not place.is_required:
             return unknown
         targets = tuple(target for target in self.targets if not target.fields.has_places)
-        within = Constraint("place", self.speech.limits.within.format(place.said), place.words)
-        return replace(unknown, targets=targets, found_out=() if targets else (within,))
+        within = Constraint("place", self.phrases.limits.within.format(place.name), place.words)
+        return replace(unknown, targets=targets, extra_constraints=() if targets else (within,))
 
     @property
     def specifics(self) -> int:
         """How much the question says: a limit says more than a word."""
-        clues = {each.clue.slot: each.clue for target in self.targets for each in target.told}
-        describes = any(word.lower() in DESCRIBING for word in words(self.question))
-        said = len(self.content) + sum(2 if clue.strict else 1 for clue in clues.values()) + int(describes)
-        return said + 2 * self.is_counting
+        constraints = {
+            applied.constraint.slot: applied.constraint for target in self.targets for applied in target.constraints
+        }
+        describes = any(word.lower() in DESCRIBING_WORDS for word in words(self.question))
+        count = (
+            len(self.content)
+            + sum(2 if constraint.strict else 1 for constraint in constraints.values())
+            + int(describes)
+        )
+        return count + 2 * self.is_counting
 
 
-def understand(ask: Ask, site: Sequence[Fields], language: str, today: date, speech: Phrases) -> Meaning:
-    """What a question in a language means to these collections, to be said in words of perhaps another one."""
-    sure = _counted(ask.text, site)
-    turn = stand_alone(ask.text, () if sure else ask.previous, language)
-    if turn.depends:
+def plan_query(ask: Ask, site: Sequence[Fields], language: str, today: date, phrases: Phrases) -> QueryPlan:
+    """Return what a question in a language means to these collections, to be said in words of perhaps another one."""
+    how_many = _HOW_MANY.match(ask.text)
+    sure = _find_collections(" ".join(words(ask.text[how_many.end() :])[:2]), site) if how_many else frozenset[str]()
+    turn = resolve_followup(ask.text, () if sure else ask.previous, language)
+    if turn.is_followup:
         ask = replace(ask, answers={**ask.settled, **ask.answers})
-    findings = read(turn.text, today, language)
-    attributes, ignored = attribute_clues(ask, today, language)
-    calls = _called(turn.text, site)
-    chosen, named, wrong = _chosen(ask, site, calls, sure)
-    heard = said_clues(findings, turn.text, chosen)
-    said = [clue for clue in heard if clue.slot != "date" or _takes_place(turn.text, chosen)]
-    clues = _latest([*remembered_clues(ask, today, language), *said, *attributes])
-    clues += diet_clues(turn.text, language)
-    targets, lost = _targets(clues, chosen, ask.where)
-    place, unread = _place(ask, findings, turn.text, targets)
-    rest = _cut(turn.text, targets, findings)
+    findings = parse_question(turn.text, today, language)
+    attributes, ignored = attribute_constraints(ask, today, language)
+    calls = _find_collections(turn.text, site)
+    chosen, kind, wrong = _choose_collections(ask, site, calls, sure)
+    parsed = parse_constraints(findings, turn.text, chosen)
+    in_words = [constraint for constraint in parsed if constraint.slot != "date" or _takes_place(turn.text, chosen)]
+    constraints = _latest_per_slot([*memory_constraints(ask, today, language), *in_words, *attributes])
+    constraints += parse_diets(turn.text, language)
+    targets, lost = _targets(constraints, chosen, ask.where)
+    place, unread = _find_place(ask, findings, turn.text, targets)
+    rest = _strip_parsed(turn.text, targets, findings)
     is_open = _is_open(turn.text)
-    sort = _asked_order(findings, read(ask.text, today, language)) or _modest(turn.text)
-    rest = _without_words(rest, PICKING) if sort else rest
+    sort = _latest_order(findings, parse_question(ask.text, today, language)) or _cheapness_order(turn.text)
+    rest = _without_words(rest, PICK_WORDS) if sort else rest
     facets = _categories(rest, targets, turn.text)
-    says_more = any(target.told for target in targets) or named or is_open or sort
-    if not says_more and not any(each.path == "@type" for each in facets):
+    says_more = any(target.constraints for target in targets) or kind or is_open or sort
+    if not says_more and not any(facet.path == "@type" for facet in facets):
         facets = []  # one word says too little to look nowhere else
-    rest = _without_names(rest, [each for each in chosen if each.collection.name == named])
+    rest = _without_names(rest, [fields for fields in chosen if fields.collection.name == kind])
     text_words = _content(rest, language, facets)
-    is_counting = bool(named and _HOW_MANY.match(turn.text)) and not _beyond(
-        COUNTED, _content(_HOW_MANY.sub("", rest), language, facets)
-    )
+    counted_words = _content(_HOW_MANY.sub("", rest), language, facets)
+    is_counting = bool(kind and _HOW_MANY.match(turn.text)) and COUNT_FILLERS.issuperset(map(str.lower, counted_words))
     text_words = () if is_counting else text_words
     heads = _heads(rest, language, facets) if sort else []
     if facets:
-        targets = _narrowed(targets, facets, alone=not text_words)
+        targets = _narrow_to_facets(targets, facets, alone=not text_words)
     if heads and sort:
-        targets = _in_order([each for each in targets if each.name in heads] or targets, sort)
-    sort, targets = _in_time(sort, targets, turn.text, findings, today)
-    return Meaning(
+        among = tuple(target for target in targets if target.name in heads) or targets
+        targets = tuple(target for target in among if target.fields.path(sort.role)) or among
+    sort, targets = _apply_time_order(sort, targets, turn.text, findings, today)
+    searched = [target.fields for target in targets]
+    is_strict = sort is not None and any(sort_path(fields, sort, searched) for fields in searched)
+    return QueryPlan(
         question=turn.text,
-        text=_without_words(rest, OPEN) if text_words else "",
+        text=_without_words(rest, OPEN_WORDS) if text_words else "",
         targets=targets,
-        speech=speech,
-        found_out=() if chosen else _absent_kinds(ask, speech),
-        ignored=tuple(dict.fromkeys([*ignored, *wrong, *unread, *(_unheard(lost, place) if chosen else ())])),
-        unclear=tuple(clue.words for clue in lost if clue.words in ask.answers),
+        phrases=phrases,
+        extra_constraints=() if chosen else _absent_kinds(ask, phrases),
+        ignored=tuple(dict.fromkeys([*ignored, *wrong, *unread, *(_find_ignored(lost, place) if chosen else ())])),
+        unclear=tuple(constraint.words for constraint in lost if constraint.words in ask.answers),
         sort=sort,
         content=text_words,
-        kind=named,
+        kind=kind,
         hints=calls,
         is_open=is_open,
         is_counting=is_counting,
-        is_strict=_is_strict(sort, targets) and not (turn.refers and heads),
+        is_strict=is_strict and not (turn.has_reference and heads),
         place=place,
-        favours=_favours(rest, targets),
+        preferences=_preferences(rest, targets),
     )
 
 
 # Which collections
 
 
-def _chosen(
+def _choose_collections(
     ask: Ask, site: Sequence[Fields], calls: frozenset[str], sure: frozenset[str]
 ) -> tuple[list[Fields], str, list[str]]:
-    """The collections a question is put to, the one it names, and what it asks for that is not there.
+    """Return the collections a question is put to, the one it names, and what it asks for that is not there.
 
     A wide kind that is named says little of where to look, unless it is surely that one.
     """
     chosen, wrong = list(site), list[str]()
-    given = {**ask.filters, **ask.answers}
+    values = {**ask.filters, **ask.answers}
     for name in ("site", "collection"):
-        if name in given:
-            chosen, known = _of_site(given[name], chosen)
-            wrong += [] if known else [f"query.{name}"]
+        if name in values:
+            chosen, is_known = _of_site(values[name], chosen)
+            wrong += [] if is_known else [f"query.{name}"]
     kinds = _kinds(ask)
     for names in kinds.values():
-        chosen = [each for each in chosen if any(_has_kind(each, name) for name in names)]
-    named = next((each for each in chosen if each.collection.name in (sure or calls)), None)
-    if named and not kinds and len(chosen) > 1 and (sure or named.collection.type not in WIDE):
-        return [named], named.collection.name, wrong
+        chosen = [
+            fields
+            for fields in chosen
+            if any(
+                is_kind(kind, name)
+                for kind in (*fields.held_values("@type"), fields.collection.type)
+                for name in names
+                if kind and isinstance(kind, str)
+            )
+        ]
+    match = next((fields for fields in chosen if fields.collection.name in (sure or calls)), None)
+    if match and not kinds and len(chosen) > 1 and (sure or match.collection.type not in kind_tables().wide):
+        return [match], match.collection.name, wrong
     return chosen, chosen[0].collection.name if len(chosen) == 1 else "", wrong
 
 
 def _kinds(ask: Ask) -> dict[str, list[str]]:
     """Return the schema.org types that attributes ask for, by the names of the attributes."""
     values = {name: ask.filters.get(name) for name in KINDS}
-    kinds = {name: texts_in(value)[:MAX_SEVERAL] for name, value in values.items() if not says_nothing(value)}
+    kinds = {name: texts_in(value)[:MAX_SEVERAL] for name, value in values.items() if not is_empty(value)}
     return {name: names for name, names in kinds.items() if names}
 
 
-def _absent_kinds(ask: Ask, speech: Phrases) -> tuple[Constraint, ...]:
+def _absent_kinds(ask: Ask, phrases: Phrases) -> tuple[Constraint, ...]:
     """Return the types that were asked for where no collection has them, so that the answer says why it is empty."""
     return tuple(
-        Constraint("@type", speech.limits.kind.format(", ".join(map(local_name, names))[:200]), f"query.{attribute}")
+        Constraint("@type", phrases.limits.kind.format(", ".join(map(local_name, names))[:200]), f"query.{attribute}")
         for attribute, names in _kinds(ask).items()
     )
 
 
-def _of_site(said: Any, known: list[Fields]) -> tuple[list[Fields], bool]:
-    """The collections a sub-corpus names. A host is compared with those of the items, never fetched."""
-    names = [fold(part.strip()) for text in texts_in(said) for part in text.split(",")]
+def _of_site(value: Any, available: list[Fields]) -> tuple[list[Fields], bool]:
+    """Return the collections a sub-corpus names. A host is compared with those of the items, never fetched."""
+    names = [fold(part.strip()) for text in texts_in(value) for part in text.split(",")]
     if not names or any(name in {"all", "*", ""} for name in names):
-        return known, True
+        return available, True
     names += [english for name in names for english in english_for(name)]
-    named = [each for each in known if {fold(each.collection.name), fold(each.collection.title)} & set(names)]
-    return (named, True) if named else (known, False)
+    matches = [
+        fields for fields in available if {fold(fields.collection.name), fold(fields.collection.title)} & set(names)
+    ]
+    return (matches, True) if matches else (available, False)
 
 
-def _has_kind(fields: Fields, wanted: str) -> bool:
-    kinds = [kind for kind in fields.held("@type") if isinstance(kind, str)]
-    return any(is_kind(kind, wanted) for kind in (*kinds, fields.collection.type) if kind)
-
-
-def _called(text: str, site: Sequence[Fields]) -> frozenset[str]:
-    """The collections that a question calls by name. A verb at its beginning is none: "book a table"."""
+def _find_collections(text: str, site: Sequence[Fields]) -> frozenset[str]:
+    """Return the collections that a question calls by name. A verb at its beginning is none: "book a table"."""
     start = 1 if _is_command(text) else 0
-    said = {language: key_of(text, language)[start:] for language in READ_IN}
+    stems = {language: key_of(text, language)[start:] for language in LANGUAGES}
     return frozenset(
-        each.collection.name
-        for each in site
-        if any(_within(name, said[language]) for language in READ_IN for name in _names(each, language))
+        fields.collection.name
+        for fields in site
+        if any(_within(name, stems[language]) for language in LANGUAGES for name in _names(fields, language))
     )
 
 
-def _counted(text: str, site: Sequence[Fields]) -> frozenset[str]:
-    """The collections whose things a question asks the number of, right behind "how many"."""
-    found = _HOW_MANY.match(text)
-    return _called(" ".join(words(text[found.end() :])[:2]), site) if found else frozenset()
-
-
 def _names(fields: Fields, language: str) -> frozenset[Key]:
-    """What people call the items of a collection, as stems of a language."""
+    """Return what people call the items of a collection, as stems of a language."""
     collection = fields.collection
-    own = (spoken(name) for name in (collection.name, collection.one, collection.title, collection.type))
-    return frozenset(key_of(name, language) for name in (*own, *CALLED.get(collection.type, ()))) - {()}
+    own = (words_of(name) for name in (collection.name, collection.one, collection.title, collection.type))
+    return frozenset(key_of(name, language) for name in (*own, *kind_tables().names.get(collection.type, ()))) - {()}
 
 
 def _is_command(text: str) -> bool:
-    found = words(text.lower())
-    return len(found) > 1 and found[1] in {"a", "an", "the", "me", "my", "us"}
+    lowered = words(text.lower())
+    return len(lowered) > 1 and lowered[1] in {"a", "an", "the", "me", "my", "us"}
 
 
-def _within(name: Key, said: Key) -> bool:
+def _within(name: Key, text: Key) -> bool:
     if len(name) == 1:
-        return name[0] in said
-    return any(said[at : at + len(name)] == name for at in range(len(said) - len(name) + 1))
+        return name[0] in text
+    return any(text[at : at + len(name)] == name for at in range(len(text) - len(name) + 1))
 
 
-def _place(
-    ask: Ask, findings: Sequence[Finding], text: str, targets: Sequence[Target]
-) -> tuple[Place | None, list[str]]:
-    """The place to be found, and the labels of attributes that name none, or a second one."""
+def _find_place(
+    ask: Ask, findings: Sequence[Finding], text: str, targets: Sequence[CollectionQuery]
+) -> tuple[PlaceReference | None, list[str]]:
+    """Return the place to be found, and the labels of attributes that name none, or a second one."""
     places, unread = locations_of(ask)
     if not places:
-        return _said_place(findings, text, targets), unread
-    (label, found), *others = places.items()
-    place = Place(found.name, label, found.metres, is_around=found.is_around, position=found.position, is_required=True)
+        return _place_in_text(findings, text, targets), unread
+    (label, location), *others = places.items()
+    place = PlaceReference(
+        location.name,
+        label,
+        location.metres,
+        is_around=location.is_around,
+        position=location.position,
+        is_required=True,
+    )
     return place, [*unread, *(second for second, _ in others)]
 
 
-def _said_place(findings: Sequence[Finding], text: str, targets: Sequence[Target]) -> Place | None:
-    """The place that the words name, unless the items name it themselves."""
-    if any(each.clue.slot == "place" for target in targets for each in target.told):
+def _place_in_text(findings: Sequence[Finding], text: str, targets: Sequence[CollectionQuery]) -> PlaceReference | None:
+    """Return the place that the words name, unless the items name it themselves."""
+    if any(applied.constraint.slot == "place" for target in targets for applied in target.constraints):
         return None
-    for each in findings:
-        if isinstance(each, Near | In) and not frozenset(key_of(each.words)) <= _ANYWHERE:
-            metres = each.metres if isinstance(each, Near) else None
-            return Place(each.words, text[each.start : each.end], metres, isinstance(each, Near))
+    for finding in findings:
+        if isinstance(finding, NearPlace | PlaceMention) and not frozenset(key_of(finding.words)) <= _ANYWHERE:
+            metres = finding.metres if isinstance(finding, NearPlace) else None
+            return PlaceReference(
+                finding.words, text[finding.start : finding.end], metres, isinstance(finding, NearPlace)
+            )
     return None
 
 
@@ -382,62 +425,77 @@ _ANYWHERE = frozenset(
 )
 
 
-def _unheard(lost: Sequence[Clue], place: Place | None) -> list[str]:
-    """What means nothing here. A place may still be found, and not every "by" and "in" names something."""
+def _find_ignored(lost: Sequence[ParsedConstraint], place: PlaceReference | None) -> list[str]:
+    """Return what means nothing here. A place may still be found, and not every "by" and "in" names something."""
     return [
-        clue.words
-        for clue in lost
-        if not (place and clue.words == place.words) and not (clue.span and clue.slot in {"place", "maker"})
+        constraint.words
+        for constraint in lost
+        if not (place and constraint.words == place.words)
+        and not (constraint.span and constraint.slot in {"place", "maker"})
     ]
 
 
 # Putting them together
 
 
-def _latest(clues: Sequence[Clue]) -> list[Clue]:
-    """Of several clues for one slot, the last: what is said now holds before what was said earlier."""
-    return list({clue.slot: clue for clue in clues}.values())
+def _latest_per_slot(constraints: Sequence[ParsedConstraint]) -> list[ParsedConstraint]:
+    """Return the last constraint of each slot: a later question overrides an earlier one."""
+    return list({constraint.slot: constraint for constraint in constraints}.values())
 
 
-def _targets(clues: Sequence[Clue], chosen: Sequence[Fields], where: Filter) -> tuple[tuple[Target, ...], list[Clue]]:
-    """The collections that can tell most, with what holds in each; and the clues that hold nowhere."""
-    told = [[Telling(clue, made) for clue in clues if (made := clue.make(fields))] for fields in chosen]
-    tells = [sum(each.clue.weight for each in tellings if each.clue.selects) for tellings in told]
-    asked = [
-        _target(fields, tellings, where)
-        for fields, tellings, weight in zip(chosen, told, tells, strict=True)
+def _targets(
+    constraints: Sequence[ParsedConstraint], chosen: Sequence[Fields], where: Filter
+) -> tuple[tuple[CollectionQuery, ...], list[ParsedConstraint]]:
+    """Return the collections that can tell most, with what holds in each; and the constraints that hold nowhere."""
+    applicable = [
+        [
+            AppliedConstraint(constraint, condition)
+            for constraint in constraints
+            if (condition := constraint.build(fields))
+        ]
+        for fields in chosen
+    ]
+    tells = [
+        sum(applied.constraint.weight for applied in applied_constraints if applied.constraint.selects)
+        for applied_constraints in applicable
+    ]
+    queries = [
+        _target(fields, applied_constraints, where)
+        for fields, applied_constraints, weight in zip(chosen, applicable, tells, strict=True)
         if weight == max(tells)
     ]
-    heard = {id(each.clue) for target in asked for each in target.told}
-    return tuple(asked), [clue for clue in clues if id(clue) not in heard]
+    applied_ids = {id(applied.constraint) for target in queries for applied in target.constraints}
+    return tuple(queries), [constraint for constraint in constraints if id(constraint) not in applied_ids]
 
 
-def _target(fields: Fields, told: Sequence[Telling], where: Filter) -> Target:
-    parts = tuple(each.made.where for each in told if each.made.where != EVERYTHING)
-    whole = And((*(() if where == EVERYTHING else (where,)), *parts))
-    without = tuple(dict.fromkeys(word for each in told for word in each.made.without))
-    return Target(fields, whole, whole, without, tuple(told))
+def _target(fields: Fields, constraints: Sequence[AppliedConstraint], where: Filter) -> CollectionQuery:
+    parts = tuple(applied.condition.where for applied in constraints if applied.condition.where != MATCH_ALL)
+    whole = And((*(() if where == MATCH_ALL else (where,)), *parts))
+    without = tuple(dict.fromkeys(word for applied in constraints for word in applied.condition.without))
+    return CollectionQuery(fields, whole, whole, without, tuple(constraints))
 
 
-def _cut(text: str, targets: Sequence[Target], findings: Sequence[Finding]) -> str:
-    """The question without the words that were understood, and without measures, which no item says in these words."""
-    spans = [each.clue.span for target in targets for each in target.told if each.clue.span]
-    done = [(each.start, each.end) for each in findings if isinstance(each, Sort) or _is_measure(each)]
+def _strip_parsed(text: str, targets: Sequence[CollectionQuery], findings: Sequence[Finding]) -> str:
+    """Return the question without the understood words, and without measures, which no item words that way."""
+    spans = [applied.constraint.span for target in targets for applied in target.constraints if applied.constraint.span]
+    done = [
+        (finding.start, finding.end) for finding in findings if isinstance(finding, SortOrder) or _is_measure(finding)
+    ]
     return _without_spans(text, [*spans, *done])
 
 
-def _is_measure(found: Finding) -> bool:
-    """Whether this compares with so many centimetres or miles of nothing that has a name."""
+def _is_measure(finding: Finding) -> bool:
+    """Return whether this compares with so many centimetres or miles of nothing that has a name."""
     return (
-        isinstance(found, Quantity)
-        and found.kind in {"count", "distance"}
-        and found.op != "eq"
-        and bool(found.unit and not found.noun)
+        isinstance(finding, Quantity)
+        and finding.kind in {"count", "distance"}
+        and finding.op != "eq"
+        and bool(finding.unit and not finding.noun)
     )
 
 
 def _without_spans(text: str, spans: Iterable[tuple[int, int]]) -> str:
-    """A text without some of its parts, which may overlap."""
+    """Return a text without some of its parts, which may overlap."""
     left, at = list[str](), 0
     for start, end in sorted(spans):
         left.append(text[at : max(start, at)])
@@ -455,88 +513,91 @@ class Facet:
     words: str
 
 
-def _categories(text: str, targets: Sequence[Target], question: str) -> list[Facet]:
-    """Values of categories that are named, at most one for each path."""
-    found: dict[tuple[str, str], Facet] = {}
+def _categories(text: str, targets: Sequence[CollectionQuery], question: str) -> list[Facet]:
+    """Return the categories that are named, at most one for each path."""
+    facets: dict[tuple[str, str], Facet] = {}
     # Who asks whether dogs may go to the beach does not want a beach; who asks when the museum opens wants it.
-    skipped = "@type" if is_factual(question) and not _asks_for_hours(question) else ""
+    asks_for_hours = not {fold(word) for word in words(question)}.isdisjoint(OPENING_WORDS)
+    skipped = "@type" if is_factual(question) and not asks_for_hours else ""
     for target in targets:
         for key, span in grams(tokens_of(text, target.fields.collection.language)):
-            for path, values in target.fields.filed.get(key, ()):
+            for path, values in target.fields.categories.get(key, ()):
                 if path != skipped and not _is_verb(text, span):
-                    found.setdefault((target.name, path), Facet(target.name, path, values, text[slice(*span)]))
-    return list(found.values())
-
-
-def _asks_for_hours(question: str) -> bool:
-    return not {fold(word) for word in words(question)}.isdisjoint(OPENING)
+                    facets.setdefault((target.name, path), Facet(target.name, path, values, text[slice(*span)]))
+    return list(facets.values())
 
 
 def _is_verb(text: str, span: tuple[int, int]) -> bool:
-    """Whether a word is something one does here: "where can I park"."""
+    """Return whether a word is something one does here: "where can I park"."""
     before = words(text[max(span[0] - 40, 0) : span[0]].lower())[-1:]
-    return bool(before) and before[0] in DOERS
+    return bool(before) and before[0] in PRONOUNS
 
 
-def _narrowed(targets: Sequence[Target], facets: Sequence[Facet], *, alone: bool) -> tuple[Target, ...]:
-    """Keep to the categories that are named. They are given up when nothing is left; see `Target.relaxed`."""
-    kinds = {each.collection for each in facets if each.path == "@type"}
-    having = kinds or {each.collection for each in facets}
-    kept = [target for target in targets if target.name in having] if alone or kinds else targets
-    return tuple(_keeping(target, [each for each in facets if each.collection == target.name]) for target in kept)
+def _narrow_to_facets(
+    targets: Sequence[CollectionQuery], facets: Sequence[Facet], *, alone: bool
+) -> tuple[CollectionQuery, ...]:
+    """Keep to the categories that are named. They are given up when nothing is left; see `CollectionQuery.relaxed`."""
+    kinds = {facet.collection for facet in facets if facet.path == "@type"}
+    having = kinds or {facet.collection for facet in facets}
+    remaining = [target for target in targets if target.name in having] if alone or kinds else targets
+    return tuple(
+        _with_facets(target, [facet for facet in facets if facet.collection == target.name]) for target in remaining
+    )
 
 
-def _keeping(target: Target, facets: Sequence[Facet]) -> Target:
-    told = [_told(facet, target.fields) for facet in facets]
-    where = And((target.where, *(each.made.where for each in told))) if told else target.where
-    return replace(target, where=where, told=(*target.told, *told))
+def _with_facets(target: CollectionQuery, facets: Sequence[Facet]) -> CollectionQuery:
+    applied_constraints = [_facet_constraint(facet, target.fields) for facet in facets]
+    where = (
+        And((target.where, *(applied.condition.where for applied in applied_constraints)))
+        if applied_constraints
+        else target.where
+    )
+    return replace(target, where=where, constraints=(*target.constraints, *applied_constraints))
 
 
-def _told(facet: Facet, fields: Fields) -> Telling:
-    where = fields.among(facet.path, facet.values)
+def _facet_constraint(facet: Facet, fields: Fields) -> AppliedConstraint:
+    where = fields.is_one_of(facet.path, facet.values)
     # A kind is called as it was asked for: names of types are English, and no words that people use.
-    value = facet.words if facet.path == "@type" else spoken(facet.values[0])
-    made = Made(facet.path, being(called(facet.path), value), where)
-    return Telling(Clue(f"category {facet.path}", facet.words, lambda _: made, strict=False), made)
+    value = facet.words if facet.path == "@type" else words_of(facet.values[0])
+    condition = FieldCondition(facet.path, value_phrase(label_of(facet.path), value), where)
+    return AppliedConstraint(
+        ParsedConstraint(f"category {facet.path}", facet.words, lambda _: condition, strict=False), condition
+    )
 
 
-def _favours(text: str, targets: Sequence[Target]) -> dict[str, tuple[Filter, ...]]:
-    """Other values that stand in the question: items that have them come first, the rest is not left out."""
+def _preferences(text: str, targets: Sequence[CollectionQuery]) -> dict[str, tuple[Filter, ...]]:
+    """Return other values in the question: items that have them come first, and no item is left out."""
     favours: dict[str, tuple[Filter, ...]] = {}
     for target in targets:
         keys = {key for key, _ in grams(tokens_of(text, target.fields.collection.language))}
         places = [place for key in keys for place in target.fields.by_key.get(key, ()) if place[0] not in TITLES]
-        favours[target.name] = tuple(target.fields.among(path, values) for path, values in places)[:16]
+        favours[target.name] = tuple(target.fields.is_one_of(path, values) for path, values in places)[:16]
     return favours
 
 
-def _without_names(text: str, named: Sequence[Fields]) -> str:
-    """The text without the name of the collection that it is put to: everything there is one of these."""
-    for fields in named:
-        for language in READ_IN:
-            said = tokens_of(text, language)
-            text = _without_spans(text, [span for name in _names(fields, language) for span in spans_of(name, said)])
+def _without_names(text: str, collections: Sequence[Fields]) -> str:
+    """Return the text without the name of the collection that it is put to: everything there is one of these."""
+    for fields in collections:
+        for language in LANGUAGES:
+            tokens = tokens_of(text, language)
+            text = _without_spans(text, [span for name in _names(fields, language) for span in spans_of(name, tokens)])
     return text
 
 
 def _content(text: str, language: str, facets: Sequence[Facet]) -> tuple[str, ...]:
-    """The words that say what is wanted: no joining words, no wishing, no categories."""
-    stop = STOPWORDS.get(language, frozenset[str]()) | STOPWORDS["en"] | VAGUE | CHEAP
-    named = {word.lower() for facet in facets for word in words(facet.words)}
+    """Return the words that say what is wanted: no joining words, no wishing, no categories."""
+    stop = STOPWORDS.get(language, frozenset[str]()) | STOPWORDS["en"] | VAGUE_WORDS | CHEAP_WORDS
+    facet_words = {word.lower() for facet in facets for word in words(facet.words)}
     return tuple(
         word
         for word in words(text)
-        if word.lower() not in stop and word.lower() not in named and (len(word) > 1 or not word.isascii())
+        if word.lower() not in stop and word.lower() not in facet_words and (len(word) > 1 or not word.isascii())
     )
 
 
 def _without_words(text: str, empty: frozenset[str]) -> str:
-    """The text without words that wish or pick and name nothing: they stand in many items, and mean none."""
+    """Return the text without words that wish or pick and name nothing: they stand in many items, and mean none."""
     return " ".join(word for word in text.split() if word.strip(".,;:!?").lower() not in empty)
-
-
-def _beyond(empty: frozenset[str], content: Iterable[str]) -> list[str]:
-    return [word for word in content if word.lower() not in empty]
 
 
 _HOW_MANY = re.compile(
@@ -545,83 +606,81 @@ _HOW_MANY = re.compile(
 
 
 def _heads(text: str, language: str, facets: Sequence[Facet]) -> list[str]:
-    """The collections of the category that says what is wanted: "soup" in "lentil soup", and not in "soup bowl"."""
+    """Return the collections of the head noun's category: "soup" in "lentil soup", not in "soup bowl"."""
     stop, phrase = STOPWORDS.get(language, frozenset[str]()) | STOPWORDS["en"], list[str]()
     for word in words(text.lower()):
         if word not in stop:
             phrase.append(word)
         elif phrase:
             break
-    said = " ".join(phrase)
-    return [each.collection for each in facets if said and f" {said}".endswith(f" {each.words.lower()}")]
+    head = " ".join(phrase)
+    return [facet.collection for facet in facets if head and f" {head}".endswith(f" {facet.words.lower()}")]
 
 
-def _is_strict(sort: Sort | None, targets: Sequence[Target]) -> bool:
-    """Whether things will stand in another order than that of their relevance."""
-    asked = [each.fields for each in targets]
-    return sort is not None and any(sorting_path(each, sort, asked) for each in asked)
-
-
-def _in_order(targets: Sequence[Target], sort: Sort) -> tuple[Target, ...]:
-    """Those that can be put in an order; all, if none can."""
-    return tuple(each for each in targets if each.fields.path(sort.role)) or tuple(targets)
-
-
-def _modest(text: str) -> Sort | None:
+def _cheapness_order(text: str) -> SortOrder | None:
     """ "Cheap" asks for an order, not for a price."""
-    found = next((word for word in words(text) if word.lower() in CHEAP), None)
-    return Sort("price", False, text.find(found), text.find(found) + len(found)) if found else None
+    cheap_word = next((word for word in words(text) if word.lower() in CHEAP_WORDS), None)
+    return (
+        SortOrder("price", False, text.find(cheap_word), text.find(cheap_word) + len(cheap_word))
+        if cheap_word
+        else None
+    )
 
 
-def _asked_order(findings: Sequence[Finding], latest: Sequence[Finding]) -> Sort | None:
-    """The order that was asked for last, wherever it stands in the question."""
-    orders = [each for each in findings if isinstance(each, Sort)]
-    now = {(each.role, each.descending) for each in latest if isinstance(each, Sort)}
-    return next((each for each in reversed(orders) if (each.role, each.descending) in now), (orders or [None])[-1])
+def _latest_order(findings: Sequence[Finding], latest: Sequence[Finding]) -> SortOrder | None:
+    """Return the order that was asked for last, wherever it stands in the question."""
+    orders = [finding for finding in findings if isinstance(finding, SortOrder)]
+    now = {(finding.role, finding.descending) for finding in latest if isinstance(finding, SortOrder)}
+    return next((order for order in reversed(orders) if (order.role, order.descending) in now), (orders or [None])[-1])
 
 
-def _in_time(
-    sort: Sort | None, targets: tuple[Target, ...], text: str, findings: Sequence[Finding], today: date
-) -> tuple[Sort | None, tuple[Target, ...]]:
-    """What is still to come in its order, though nobody says so; and the next of what takes place is none that is over.
+def _apply_time_order(
+    sort: SortOrder | None, targets: tuple[CollectionQuery, ...], text: str, findings: Sequence[Finding], today: date
+) -> tuple[SortOrder | None, tuple[CollectionQuery, ...]]:
+    """Return the order and the targets for a time to come: events that are over are left out.
 
     What does not take place has no next.
     """
-    dated_ones, begins = tuple(each for each in targets if _is_dated(each.fields)), datetime.combine(today, time(), UTC)
-    if sort and fold(text[sort.start : sort.end]) in SOON:
+    dated_ones, begins = (
+        tuple(target for target in targets if _is_dated(target.fields)),
+        datetime.combine(today, time(), UTC),
+    )
+    if sort and fold(text[sort.start : sort.end]) in SOON_WORDS:
         only = dated_ones if len(dated_ones) == len(targets) else ()
-        coming = When(begins, None, text[sort.start : sort.end], sort.start, sort.end)
-        return (sort, tuple(_from_then(each, coming) for each in only)) if only else (None, targets)
-    is_to_come = any(isinstance(each, When) and (each.start_at, each.end_at) == (begins, None) for each in findings)
-    return (Sort("date", False, 0, 0), dated_ones) if is_to_come and dated_ones and not sort else (sort, targets)
+        coming = DateRange(begins, None, text[sort.start : sort.end], sort.start, sort.end)
+        return (sort, tuple(_start_at(target, coming) for target in only)) if only else (None, targets)
+    is_to_come = any(
+        isinstance(finding, DateRange) and (finding.start_at, finding.end_at) == (begins, None) for finding in findings
+    )
+    return (SortOrder("date", False, 0, 0), dated_ones) if is_to_come and dated_ones and not sort else (sort, targets)
 
 
-def _from_then(target: Target, when: When) -> Target:
-    clue = Clue("date", when.words, dated(when))
-    made = clue.make(target.fields)
-    if made is None or any(each.clue.slot == "date" for each in target.told):
+def _start_at(target: CollectionQuery, when: DateRange) -> CollectionQuery:
+    constraint = ParsedConstraint("date", when.words, date_condition(when))
+    condition = constraint.build(target.fields)
+    if condition is None or any(applied.constraint.slot == "date" for applied in target.constraints):
         return target
-    where, relaxed = (And((each, made.where)) for each in (target.where, target.relaxed))
-    return replace(target, where=where, relaxed=relaxed, told=(*target.told, Telling(clue, made)))
+    where, relaxed = (And((part, condition.where)) for part in (target.where, target.relaxed))
+    return replace(
+        target,
+        where=where,
+        relaxed=relaxed,
+        constraints=(*target.constraints, AppliedConstraint(constraint, condition)),
+    )
 
 
 def _is_dated(fields: Fields) -> bool:
-    return (fields.path("date") or "").rpartition(".")[2] in DATED
+    return (fields.path("date") or "").rpartition(".")[2] in EVENT_DATES
 
 
 def _takes_place(text: str, chosen: Sequence[Fields]) -> bool:
-    """Whether a day in a question is that of an event: not when somebody cooks, and not when a place is open."""
-    if _is_about_cooking(text):
-        return False
+    """Return whether a day in a question is that of an event: not when somebody cooks, and not when a place is open."""
+    if any(word.lower() in COOKING_WORDS for word in words(text)):
+        return False  # "what should I cook tonight" is not about what is on tonight
     is_named = len(chosen) == 1 and _is_dated(chosen[0])
-    said = {fold(word) for word in words(text)}
-    return is_named or said.isdisjoint(OPENING if is_factual(text) else HOURS)
-
-
-def _is_about_cooking(text: str) -> bool:
-    """ "What should I cook tonight" is not about what is on tonight."""
-    return any(word.lower() in COOKING for word in words(text))
+    question_words = {fold(word) for word in words(text)}
+    return is_named or question_words.isdisjoint(OPENING_WORDS if is_factual(text) else HOURS_WORDS)
 
 
 def _is_open(text: str) -> bool:
-    return any(word.lower() in OPEN for word in words(text))
+    return any(word.lower() in OPEN_WORDS for word in words(text))

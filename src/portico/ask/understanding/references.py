@@ -1,12 +1,12 @@
-"""Questions that point at what was shown before by its place: "the second one". Reads words; searches nothing."""
+"""Pointers in questions to earlier results by their place: "the second one". Reads words; searches nothing."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-MAX_POINTING = 120  # characters of a question that points
-MAX_POINTED = 4  # questions before that may point, too
-MAX_TOGETHER = 3  # things that are pointed at at once
+MAX_CHARACTERS = 120  # characters of a question that points
+MAX_QUESTIONS = 4  # questions before that may point, too
+MAX_ITEMS = 3  # things that are pointed at at once
 
 # From the front, and from the end below zero.
 _ORDINALS: Mapping[str, int] = {
@@ -23,16 +23,16 @@ _COUNTS: Mapping[str, int] = {
 }  # fmt: skip
 _THINGS = r"ones?|results?|options?|items?|of (?:them|those|these)|davon|von (?:ihnen|denen)|de (?:ellos|ellas)"
 _ARTICLES = r"the|der|die|das|den|dem|el|la|los|las|les?"
-_COUNTED = "|".join(_COUNTS)
+_COUNT_PATTERN = "|".join(_COUNTS)
 # What may follow an ordinal that stands for a thing: behind "the first" a noun would be what is first.
 _AFTER = (
     r"and|or|is|are|has|have|does|do|costs?|takes?|opens?|open|und|oder|ist|hat|kostet|dauert|y|o|es|tiene|cuesta"
     r"|et|ou|est|coûte|please|bitte|por favor"
 )
 _POINTER = re.compile(
-    rf"\b(?:(?:{_ARTICLES})\s+(?P<place>{'|'.join(_ORDINALS)})(?:\s+(?P<count>{_COUNTED})\b)?(?:\s+(?:{_THINGS})\b"
+    rf"\b(?:(?:{_ARTICLES})\s+(?P<place>{'|'.join(_ORDINALS)})(?:\s+(?P<count>{_COUNT_PATTERN})\b)?(?:\s+(?:{_THINGS})\b"
     rf"|(?=\s*(?:[?!.,;:]|\Z))|(?=\s+(?:{_AFTER})\b))"
-    rf"|(?:(?:{_ARTICLES})\s+)?(?P<counted>{_COUNTED})\s+(?P<counted_place>{'|'.join(_ORDINALS)})(?=\s*(?:[?!.,;:]|\Z))"
+    rf"|(?:(?:{_ARTICLES})\s+)?(?P<counted>{_COUNT_PATTERN})\s+(?P<counted_place>{'|'.join(_ORDINALS)})(?=\s*(?:[?!.,;:]|\Z))"
     rf"|(?P<bare>{'|'.join(_ORDINALS)})\s+(?:{_THINGS})\b"
     r"|(?:number|nummer|número|numéro)\s+(?P<number>[1-9])\b)",
     re.IGNORECASE,
@@ -51,34 +51,34 @@ class Pointer:
     places: tuple[int, ...]
 
 
-def pointers_in(question: str) -> list[Pointer]:
-    """Where a question points at something by its place, and which places these are."""
-    found = _POINTER.finditer(question) if len(question) <= MAX_POINTING else ()
-    return [Pointer(*each.span(), _places(each)) for each in found]
+def find_pointers(question: str) -> list[Pointer]:
+    """Return where a question points at earlier results by their place, and at which."""
+    matches = _POINTER.finditer(question) if len(question) <= MAX_CHARACTERS else ()
+    return [Pointer(*match.span(), _places(match)) for match in matches]
 
 
-def _places(found: re.Match[str]) -> tuple[int, ...]:
-    if found["number"]:
-        return (int(found["number"]) - 1,)
-    first = _ORDINALS[(found["place"] or found["counted_place"] or found["bare"]).lower()]
-    count = _COUNTS[(found["count"] or found["counted"] or "").lower()] if found["count"] or found["counted"] else 1
+def _places(match: re.Match[str]) -> tuple[int, ...]:
+    if match["number"]:
+        return (int(match["number"]) - 1,)
+    first = _ORDINALS[(match["place"] or match["counted_place"] or match["bare"]).lower()]
+    count = _COUNTS[(match["count"] or match["counted"] or "").lower()] if match["count"] or match["counted"] else 1
     return tuple(range(first, first + count)) if first >= 0 else tuple(range(-count, 0))
 
 
-def with_names(
+def replace_pointers(
     question: str, pointers: Sequence[Pointer], names: Sequence[str], joined: Callable[[Sequence[str]], str], more: str
 ) -> str:
-    """A question with names in the place of what points at them; empty if there are not so many of them.
+    """Return a question with names in place of its pointers; empty if one points beyond the names.
 
     One that does nothing but point wants to be told more, which is said as `more` says it.
     """
-    places = [place for each in pointers for place in each.places]
-    if len(places) > MAX_TOGETHER or any(not -len(names) <= place < len(names) for place in places):
+    places = [place for pointer in pointers for place in pointer.places]
+    if len(places) > MAX_ITEMS or any(not -len(names) <= place < len(names) for place in places):
         return ""
     parts, at = list[str](), 0
-    for each in pointers:
-        parts += [question[at : each.start], joined([names[place] for place in each.places])]
-        at = each.end
+    for pointer in pointers:
+        parts += [question[at : pointer.start], joined([names[place] for place in pointer.places])]
+        at = pointer.end
     rest = f"{''.join(parts[::2])}{question[at:]}"
     if len(places) == 1 and not _IDLE.sub("", rest):
         return more.format(names[places[0]])

@@ -1,6 +1,6 @@
-"""The way over A2A: each request is a message to the site's agent, with the client of the official SDK.
+"""The carrier over A2A: sends each request as a message to the site's agent, with the official SDK.
 
-A promise is a task of the agent there: its token is the id of that task.
+A promise is a task of the agent, and its token is the ID of that task.
 """
 
 import uuid
@@ -22,12 +22,12 @@ from a2a.utils.errors import (
 )
 from google.protobuf import json_format
 
-from portico.client import AskFailed, BadAnswer, ClientError, NotReached, Path
-from portico.client.transports.refusals import refused
+from portico.client import AskFailed, BadAnswer, ClientError, NotReached, RequestPath
+from portico.client.transports.jsonrpc_errors import error_from_response
 
 JSON = "application/json"
-EXACT = 2**53 - 1  # up to here a number of a data part, which is a float, is as exact as an int
-UNDER_WAY = frozenset({pb.TASK_STATE_SUBMITTED, pb.TASK_STATE_WORKING})
+MAX_EXACT_INTEGER = 2**53 - 1  # up to here a number of a data part, which is a float, is as exact as an int
+RUNNING_STATES = frozenset({pb.TASK_STATE_SUBMITTED, pb.TASK_STATE_WORKING})
 
 CODES: Mapping[type[Exception], str] = {
     InvalidParamsError: "INVALID_QUERY",
@@ -38,18 +38,18 @@ CODES: Mapping[type[Exception], str] = {
 
 
 class A2aCarrier:
-    """Asks the agent that the server's card names. An agent of another server is not asked: it would get the key."""
+    """Asks the agent of the server's card. An agent on another server is refused, since it would receive the key."""
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http
         self._known: Client | None = None
 
-    async def post(self, path: Path, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        with _told():
+    async def post(self, path: RequestPath, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        with _translate_errors():
             agent = await self._agent()
             if path == "ask":
-                return await _asked(agent, body)
-            return _answer(await _looked(agent, body["promise_token"], cancel=body["action"] == "cancel"))
+                return await _send_message(agent, body)
+            return _answer(await _load_task(agent, body["promise_token"], cancel=body["action"] == "cancel"))
 
     async def _agent(self) -> Client:
         if self._known is None:
@@ -60,32 +60,36 @@ class A2aCarrier:
         return self._known
 
 
-def _check(card: pb.AgentCard, asked: httpx.URL) -> None:
-    """Refuse an agent elsewhere."""
-    spoken = [each.url for each in card.supported_interfaces if each.protocol_binding == TransportProtocol.JSONRPC]
-    for url in map(httpx.URL, spoken):
-        if (url.scheme, url.host, url.port) != (asked.scheme, asked.host, asked.port):
-            raise BadAnswer(f"The agent is on another server, {url.scheme}://{url.netloc.decode()}: ask that one")
+def _check(card: pb.AgentCard, server: httpx.URL) -> None:
+    """Raise if the agent is on another server."""
+    urls = [
+        interface.url
+        for interface in card.supported_interfaces
+        if interface.protocol_binding == TransportProtocol.JSONRPC
+    ]
+    for url in map(httpx.URL, urls):
+        if (url.scheme, url.host, url.port) != (server.scheme, server.host, server.port):
+            raise BadAnswer(f"The agent is on another server: use {url.scheme}://{url.netloc.decode()}")
 
 
-async def _asked(agent: Client, body: Mapping[str, Any]) -> Mapping[str, Any]:
+async def _send_message(agent: Client, body: Mapping[str, Any]) -> Mapping[str, Any]:
     part = pb.Part(media_type=JSON)
     json_format.ParseDict(dict(body), part.data)
     message = pb.Message(message_id=str(uuid.uuid4()), role=pb.ROLE_USER, parts=[part])
-    told = cast("AsyncGenerator[pb.StreamResponse]", agent.send_message(pb.SendMessageRequest(message=message)))
+    events = cast("AsyncGenerator[pb.StreamResponse]", agent.send_message(pb.SendMessageRequest(message=message)))
     task = pb.Task()
-    async with aclosing(told):
-        async for event in told:
+    async with aclosing(events):
+        async for event in events:
             if event.HasField("message"):
                 return _data(event.message.parts)
-            _take(event, task)
-            if _is_promised(task):  # the stream goes on until it is kept
+            _update_task(event, task)
+            if _is_promised(task):  # the stream would continue until it is fulfilled
                 break
     return _answer(task)
 
 
-def _take(event: pb.StreamResponse, task: pb.Task) -> None:
-    """Bring a task up to date with what is told of it."""
+def _update_task(event: pb.StreamResponse, task: pb.Task) -> None:
+    """Apply an event to a task."""
     match event.WhichOneof("payload"):
         case "task":
             task.CopyFrom(event.task)
@@ -100,12 +104,12 @@ def _take(event: pb.StreamResponse, task: pb.Task) -> None:
 
 
 def _is_promised(task: pb.Task) -> bool:
-    """Whether it is known that the answer takes longer."""
+    """Return whether the agent has promised an answer."""
     return any("promise" in part.data.struct_value.fields for part in task.status.message.parts)
 
 
-async def _looked(agent: Client, id: str, *, cancel: bool) -> pb.Task:
-    """A task as it is by now, or after it was cancelled; one that has ended cannot be cancelled."""
+async def _load_task(agent: Client, id: str, *, cancel: bool) -> pb.Task:
+    """Return the current task, cancelled first if it has not ended."""
     if cancel:
         try:
             return await agent.cancel_task(pb.CancelTaskRequest(id=id))
@@ -115,60 +119,61 @@ async def _looked(agent: Client, id: str, *, cancel: bool) -> pb.Task:
 
 
 def _answer(task: pb.Task) -> Mapping[str, Any]:
-    """What a task says: its artifact, or what is said of its state."""
+    """Return the response of a task: its artifact, or the message of its state."""
     parts = [part for artifact in task.artifacts for part in artifact.parts] or task.status.message.parts
-    if task.status.state in UNDER_WAY:
+    if task.status.state in RUNNING_STATES:
         return _promise(task.id, _data(task.status.message.parts) if _is_promised(task) else {})
     if task.status.state == pb.TASK_STATE_CANCELED and not parts:
-        return {"_meta": {"response_type": "failure"}, "error": {"code": "CANCELLED", "message": "It was cancelled"}}
+        error = {"code": "CANCELLED", "message": "The task was cancelled"}
+        return {"_meta": {"response_type": "failure"}, "error": error}
     return _data(parts)
 
 
-def _promise(id: str, said: Mapping[str, Any]) -> Mapping[str, Any]:
-    meta, promise = said.get("_meta", {}), said.get("promise", {})
+def _promise(id: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
+    meta, promise = data.get("_meta", {}), data.get("promise", {})
     return {"_meta": {**meta, "response_type": "promise"}, "promise": {**promise, "token": id}}
 
 
 def _data(parts: Iterable[pb.Part]) -> dict[str, Any]:
-    found = [part for part in parts if part.HasField("data")]
-    said = _whole(json_format.MessageToDict(found[-1].data)) if found else None
-    if not isinstance(said, dict):
+    data_parts = [part for part in parts if part.HasField("data")]
+    value = _with_integers(json_format.MessageToDict(data_parts[-1].data)) if data_parts else None
+    if not isinstance(value, dict):
         raise BadAnswer("The answer is not NLWeb: it has no data")
-    return cast("dict[str, Any]", said)
+    return cast("dict[str, Any]", value)
 
 
-def _whole(value: Any) -> Any:
-    """Data with ints where numbers are whole: A2A makes all of them floats."""
+def _with_integers(value: Any) -> Any:
+    """Restore integers: A2A turns all numbers into floats."""
     match value:
-        case float() if value.is_integer() and abs(value) <= EXACT:
+        case float() if value.is_integer() and abs(value) <= MAX_EXACT_INTEGER:
             return int(value)
         case dict():
-            return {name: _whole(each) for name, each in cast("dict[str, Any]", value).items()}
+            return {name: _with_integers(item) for name, item in cast("dict[str, Any]", value).items()}
         case list():
-            return [_whole(each) for each in cast("list[Any]", value)]
+            return [_with_integers(item) for item in cast("list[Any]", value)]
         case _:
             return value
 
 
 @contextmanager
-def _told() -> Generator[None]:
-    """What goes wrong, as the client says it."""
+def _translate_errors() -> Generator[None]:
+    """Translate errors of the SDK into those of the client."""
     try:
         yield
     except A2AError as error:
-        raise _failed(error) from error
+        raise _to_client_error(error) from error
     except (ValueError, json_format.Error, httpx.InvalidURL) as error:
-        raise BadAnswer(f"The server does not answer as A2A says: {error}") from error
+        raise BadAnswer(f"The response is not valid A2A: {error}") from error
 
 
-def _failed(error: A2AError) -> ClientError:
+def _to_client_error(error: A2AError) -> ClientError:
     match error.__cause__:
         case httpx.HTTPStatusError(response=response):
-            return refused(response)
+            return error_from_response(response)
         case httpx.HTTPError() as cause:
             return NotReached(f"The server cannot be reached: {str(cause) or type(cause).__name__}")
         case _:
             pass
     if type(error) in CODES:
         return AskFailed(CODES[type(error)], str(error), 200)
-    return BadAnswer(f"The server does not answer as A2A says: {error}")
+    return BadAnswer(f"The response is not valid A2A: {error}")

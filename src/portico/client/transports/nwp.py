@@ -3,7 +3,7 @@
     async with NwpClient("http://127.0.0.1:8000", node="recipes") as recipes:
         async for record in recipes.records(filter={"prepTime": {"$lte": "PT10M"}}, order=["name"]): ...
 
-What is said and understood is written here, once. A line takes frames to a node and back, over HTTP or natively.
+A transport takes frames to a node and back, over HTTP or natively. Everything else is here, once for both.
 """
 
 import asyncio
@@ -20,33 +20,35 @@ import httpx
 import msgspec
 import rfc8785
 
-from portico.client import GROWTH, LARGEST, LONGEST_PAUSE, MOST_MISSED, TIMEOUT, BadAnswer, ClientError, NotReached
-from portico.client.transports.nwp_lines import (
-    Credentials,
+from portico.client import BadAnswer, ClientError, NotReached
+from portico.client.client import MAX_FAILED_CHECKS, MAX_PAUSE, PAUSE_GROWTH
+from portico.client.transports.http import MAX_RESPONSE_BYTES, TIMEOUT
+from portico.client.transports.nwp_http import (
     FeedExpired,
-    HttpLine,
+    HttpNodeTransport,
     Ident,
-    Line,
+    NodeCredentials,
+    NodeTransport,
     NwpError,
     address,
     certificate_of,
     http_client,
 )
-from portico.client.transports.nwp_native import NativeLine
+from portico.client.transports.nwp_native import NativeNodeTransport
 from portico.protocols.nwp.frames import (
     ActionFrame,
     AnchorFrame,
     CapsFrame,
     DiffFrame,
+    EncodingTier,
     Frame,
     FrameError,
     OrderKey,
     QueryFrame,
-    Reader,
+    RecordReader,
     Records,
     StreamFrame,
     SubscribeFrame,
-    Tier,
     VectorSearch,
     decode_as,
     row_type,
@@ -64,32 +66,33 @@ __all__ = [
     "NwpClient",
     "NwpError",
     "Part",
+    "QueryOptions",
     "Task",
     "VectorSearch",
-    "Wishes",
     "certificate_of",
 ]
 
-HEARTBEAT: Final = 30.0  # seconds after which a silent subscription says that it lives
-FIRST_PAUSE: Final = 0.1  # seconds; to take a subscription up for the first time there is none
+HEARTBEAT: Final = 30.0  # seconds between the heartbeats of a silent subscription
+FIRST_PAUSE: Final = 0.1  # seconds; the first attempt to resume a subscription has none
 NOT_MODIFIED: Final = 304
-LEAVE_SECONDS: Final = 5.0  # to give one up that nobody reads any more
-KEPT: Final = 64  # schemas
+UNSUBSCRIBE_SECONDS: Final = 5.0  # to unsubscribe when the iterator is closed
+MAX_CACHED_SCHEMAS: Final = 64  # schemas
 FINAL: Final = frozenset({"completed", "failed", "cancelled"})
 STATUS, CANCEL = "system.task.status", "system.task.cancel"
-_AWAY: Final = frozenset({"NPS-SERVER-UNAVAILABLE", "NPS-LIMIT-RATE"})  # what passes by itself
+# Statuses after which a request is worth repeating.
+_TEMPORARY: Final = frozenset({"NPS-SERVER-UNAVAILABLE", "NPS-LIMIT-RATE"})
 
 TierName: TypeAlias = Literal["msgpack", "json"]
 Record: TypeAlias = Any
 """A mapping; with `rows`, an object that has the fields of the schema as attributes."""
 
 
-# What comes back
+# Responses
 
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """A schema and its name, which is its hash."""
+    """A schema and its ID, which is its hash."""
 
     id: str
     schema: Mapping[str, Any]
@@ -98,12 +101,12 @@ class Anchor:
     @property
     def fields(self) -> dict[str, str]:
         """The type of each field."""
-        return {each["name"]: each["type"] for each in self.schema["fields"]}
+        return {field["name"]: field["type"] for field in self.schema["fields"]}
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a node says of itself. Everything is in `data`."""
+    """The manifest of a node. Everything is in `data`."""
 
     data: Mapping[str, Any]
 
@@ -125,39 +128,39 @@ class Manifest:
 
     @property
     def anchors(self) -> Mapping[str, str]:
-        """The ids of its schemas, by name."""
+        """The IDs of its schemas, by name."""
         return self.data.get("schema_anchors", {})
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Records, and where to go on."""
+    """Records, and the cursor of the next page."""
 
     records: tuple[Record, ...]
-    anchor: str  # the id of their schema
+    anchor: str  # the ID of their schema
     next_cursor: str = ""
     tokens: int | None = None
     tokenizer: str = ""
-    trimmed: Mapping[str, Any] | None = None  # what was left out to keep within the budget
-    inline: Anchor | None = None  # the schema that holds, if the one that was known no longer does
+    trimmed: Mapping[str, Any] | None = None  # what was left out to stay within the budget
+    inline: Anchor | None = None  # the current schema, if the one in the request is outdated
     graph: tuple[Mapping[str, Any], ...] = ()
     request_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some of the records of a stream, in their order."""
+    """A batch of the records of a stream, in order."""
 
     seq: int
     records: tuple[Record, ...]
     is_last: bool
-    total: int | None = None  # of the first part, if the node knows
+    total: int | None = None  # in the first part, if the node knows it
     trimmed: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """An action that runs on. The result is there when it is completed, the error when it failed."""
+    """An action that runs in the background. It has a result when completed, and an error when failed."""
 
     id: str
     status: str
@@ -174,7 +177,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A record came, went or is another now; `patch` (JSON Patch) says what to do to a copy of it."""
+    """A record was created, updated or deleted; `patch` (JSON Patch) applies the change to a copy."""
 
     seq: int
     kind: str  # create, update or delete
@@ -182,23 +185,23 @@ class Change:
     patch: tuple[Mapping[str, Any], ...]
     at: str
     anchor: str
-    trimmed: Mapping[str, Any] | None = None  # what was left out of the patch, since no frame had room for it
+    trimmed: Mapping[str, Any] | None = None  # what was left out of the patch because it exceeds a frame
 
     @property
     def record(self) -> Mapping[str, Any] | None:
-        """The whole record, of one that came."""
+        """The whole record, if it was created."""
         return self.patch[0].get("value") if self.kind == "create" and self.patch else None
 
 
-# What is sent
+# Requests
 
 
-class Wishes(TypedDict, total=False):
-    """What a query can say."""
+class QueryOptions(TypedDict, total=False):
+    """The options of a query."""
 
     filter: Mapping[str, Any]  # {"price": {"$lt": 20}}
     fields: Sequence[str]
-    order: Sequence[str]  # "price", or "-price" for falling
+    order: Sequence[str]  # "price", or "-price" for descending
     limit: int
     cursor: str
     aggregate: Mapping[str, Any]  # {"operations": [{"func": "COUNT", "alias": "n"}], "group_by": [], "having": {}}
@@ -206,13 +209,13 @@ class Wishes(TypedDict, total=False):
     budget: int  # tokens that an answer may cost
     tokenizer: str
     depth: int  # hops into the graph
-    anchor: str  # the id of the schema that is known; else the one that this client knows
-    auto_anchor: bool  # False: refuse a schema that no longer holds, in place of sending the new one along
-    rows: bool  # records as objects that have the schema's fields as attributes, which are faster to read
+    anchor: str  # the ID of the expected schema; default: the one in the cache of this client
+    auto_anchor: bool  # False: fail if the schema is outdated, instead of sending the new one
+    rows: bool  # records as objects with the fields as attributes, which are faster to decode
 
 
-def _query_frame(wishes: Wishes, anchor: str | None, *, stream: bool = False) -> QueryFrame:
-    order = [OrderKey(each.removeprefix("-"), "DESC" if each.startswith("-") else "ASC") for each in _many(wishes)]
+def _query_frame(wishes: QueryOptions, anchor: str | None, *, stream: bool = False) -> QueryFrame:
+    order = [OrderKey(key.removeprefix("-"), "DESC" if key.startswith("-") else "ASC") for key in _order_keys(wishes)]
     return QueryFrame(
         anchor_ref=anchor,
         auto_anchor=wishes.get("auto_anchor"),
@@ -231,44 +234,44 @@ def _query_frame(wishes: Wishes, anchor: str | None, *, stream: bool = False) ->
     )
 
 
-def _many(wishes: Wishes) -> Sequence[str]:
+def _order_keys(wishes: QueryOptions) -> Sequence[str]:
     order = wishes.get("order", ())
     return (order,) if isinstance(order, str) else order
 
 
-# Frames as they came
+# Parsing of frames
 
 
-def answered(frame: Frame) -> CapsFrame:
+def expect_caps(frame: Frame) -> CapsFrame:
     if not isinstance(frame, CapsFrame):
-        raise BadAnswer(f"The answer is not NWP: a frame of type 0x{frame.TYPE:02X} is none")
+        raise BadAnswer(f"The answer is not NWP: a frame of type 0x{frame.TYPE:02X} is unexpected")
     return frame
 
 
 def _records(frame: CapsFrame | StreamFrame) -> tuple[Any, ...]:
-    found: Any = frame.data
-    if not isinstance(found, list | Records):
-        raise BadAnswer("The answer is not NWP: its records are no list")
+    rows: Any = frame.data
+    if not isinstance(rows, list | Records):
+        raise BadAnswer("The answer is not NWP: the records are not a list")
     try:
-        return tuple(cast("Sequence[Any]", found))
+        return tuple(cast("Sequence[Any]", rows))
     except FrameError as error:
         raise BadAnswer(f"The answer is not NWP: {error}") from error
 
 
 def _first(frame: CapsFrame) -> Mapping[str, Any]:
-    said = next(iter(_records(frame)), None)
-    if not isinstance(said, dict):
-        raise BadAnswer("The answer is not NWP: it says nothing")
-    return cast("Mapping[str, Any]", said)
+    row = next(iter(_records(frame)), None)
+    if not isinstance(row, dict):
+        raise BadAnswer("The answer is not NWP: it has no record")
+    return cast("Mapping[str, Any]", row)
 
 
-def trusted(frame: AnchorFrame) -> Anchor:
-    """A schema whose name is its hash. Another one could stand for anything."""
+def verify_anchor(frame: AnchorFrame) -> Anchor:
+    """Return the schema of a frame. Raise if its ID is not its hash, for then it could be any schema."""
     try:
         hashed = hashlib.sha256(rfc8785.dumps(frame.schema)).hexdigest()
         msgspec.convert(frame.schema, _Schema)
     except (rfc8785.CanonicalizationError, msgspec.ValidationError) as error:
-        raise BadAnswer(f"The schema is none: {error}") from error
+        raise BadAnswer(f"The schema is invalid: {error}") from error
     if frame.anchor_id != f"sha256:{hashed}":
         raise BadAnswer(f"The schema is not the one that {frame.anchor_id[:80]!r} names")
     return Anchor(frame.anchor_id, frame.schema, frame.ttl)
@@ -284,109 +287,111 @@ class _Schema(msgspec.Struct, frozen=True):
 
 
 def row_of(anchor: Anchor) -> type[msgspec.Struct]:
-    """A type for the records of a schema, of which a query may want only some fields."""
+    """Return a type for the records of a schema. All fields are optional, since a query may select some."""
     fields = [{"name": name, "type": kind, "nullable": True} for name, kind in anchor.fields.items()]
     return row_type({"fields": fields})
 
 
-def _patch(said: Any) -> tuple[Mapping[str, Any], ...]:
-    if not isinstance(said, list) or not all(isinstance(each, dict) for each in cast("list[Any]", said)):
-        raise BadAnswer("The answer is not NWP: a patch is a list of objects")
-    return tuple(cast("list[Mapping[str, Any]]", said))
+def _patch(value: Any) -> tuple[Mapping[str, Any], ...]:
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in cast("list[Any]", value)):
+        raise BadAnswer("The answer is not NWP: a patch must be a list of objects")
+    return tuple(cast("list[Mapping[str, Any]]", value))
 
 
-def _number(said: Any) -> float:
-    """A number that a node says; 0 if it says none."""
-    if said is None:
+def _number(value: Any) -> float:
+    """Return a number from a node; 0 if it is missing."""
+    if value is None:
         return 0.0
-    if isinstance(said, bool) or not isinstance(said, int | float) or not isfinite(said):
-        raise BadAnswer("The answer is not NWP: a number is none")
-    return said
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        raise BadAnswer("The answer is not NWP: a number is invalid")
+    return value
 
 
-def _task(said: Mapping[str, Any]) -> Task:
-    match said:
+def _task(data: Mapping[str, Any]) -> Task:
+    match data:
         case {"task_id": str() as id, "status": str() as status}:
-            estimate = said.get("estimated_ms")
+            estimate = data.get("estimated_ms")
             return Task(
                 id,
                 status,
-                _number(said.get("progress")),
-                said.get("result"),
-                said.get("error"),
+                _number(data.get("progress")),
+                data.get("result"),
+                data.get("error"),
                 estimate / 1000 if isinstance(estimate, int) else None,
-                said,
+                data,
             )
         case _:
-            raise BadAnswer("The answer is not NWP: a task has a task_id and a status")
+            raise BadAnswer("The answer is not NWP: a task must have a task_id and a status")
 
 
-class _Missed(ClientError):
-    """A subscription has numbers between the last one and this."""
+class _SequenceGap(ClientError):
+    """Changes of a subscription are missing."""
 
 
-class _Feed:
-    """What a subscription has told so far. Takes each change once, however often it is told."""
+class _SubscriptionState:
+    """The state of a subscription. Returns each change once, however often it arrives."""
 
-    def __init__(self, wanted: SubscribeFrame) -> None:
-        self._wanted = wanted
+    def __init__(self, request: SubscribeFrame) -> None:
+        self._request = request
         self._is_acknowledged = False
-        self._missed = 0  # in a row
-        self.seen = wanted.resume_from_seq  # the number of the last change; None before there is a subscription
+        self._failures = 0  # failed attempts in a row
+        self.last_seq = request.resume_from_seq  # of the last change; None before the subscription exists
 
     def frame(self) -> SubscribeFrame:
-        """To begin it, or to take it up after the last change that came."""
+        """Return the request that starts the subscription, or resumes it after the last change."""
         self._is_acknowledged = False
-        return msgspec.structs.replace(self._wanted, resume_from_seq=self.seen)
+        return msgspec.structs.replace(self._request, resume_from_seq=self.last_seq)
 
     def take(self, frame: Frame) -> Change | None:
         match frame:
             case CapsFrame() if not self._is_acknowledged:
                 self._is_acknowledged = True
-                if self.seen is None:
-                    self.seen = int(_number(_first(frame).get("last_seq")))
+                if self.last_seq is None:
+                    self.last_seq = int(_number(_first(frame).get("last_seq")))
                 return None
-            case DiffFrame(seq=int() as seq) if self._is_acknowledged and self.seen is not None:
-                return self._change(frame, seq, self.seen)
+            case DiffFrame(seq=int() as seq) if self._is_acknowledged and self.last_seq is not None:
+                return self._change(frame, seq, self.last_seq)
             case _:
-                return None  # of a reader before this one
+                return None  # meant for an earlier iterator
 
-    def _change(self, frame: DiffFrame, seq: int, seen: int) -> Change | None:
+    def _change(self, frame: DiffFrame, seq: int, last: int) -> Change | None:
         is_ping = frame.event_type in {"ping", "heartbeat"}
-        if seq > seen + (not is_ping):
-            raise _Missed(f"Changes {seen + 1} to {seq} are missing")
-        self._missed = 0
-        if is_ping or seq <= seen:
+        if seq > last + (not is_ping):
+            raise _SequenceGap(f"Changes {last + 1} to {seq} are missing")
+        self._failures = 0
+        if is_ping or seq <= last:
             return None
-        self.seen = seq
+        self.last_seq = seq
         patch = _patch(frame.patch)
-        told = frame.event_type or "update", frame.entity_id or "", patch, frame.timestamp or ""
-        return Change(seq, *told, frame.anchor_ref, frame.trimmed)
+        details = frame.event_type or "update", frame.entity_id or "", patch, frame.timestamp or ""
+        return Change(seq, *details, frame.anchor_ref, frame.trimmed)
 
     def may_go_on(self, error: ClientError) -> bool:
         is_taken = isinstance(error, NwpError) and error.details.get("reason") == "taken_over"
-        return self.seen is not None and not is_taken and _passes(error) and self._missed < MOST_MISSED
+        return (
+            self.last_seq is not None and not is_taken and _is_temporary(error) and self._failures < MAX_FAILED_CHECKS
+        )
 
     async def pause(self) -> None:
-        await asyncio.sleep(min(FIRST_PAUSE * (2**self._missed - 1), LONGEST_PAUSE))
-        self._missed += 1
+        await asyncio.sleep(min(FIRST_PAUSE * (2**self._failures - 1), MAX_PAUSE))
+        self._failures += 1
 
 
 # The clients
 
 
 class Node:
-    """A node of any server that speaks NWP 0.4, whatever the line to it."""
+    """A node of any server of NWP 0.4, over any transport."""
 
-    def __init__(self, line: Line, timeout: float) -> None:
-        self._line = line
+    def __init__(self, transport: NodeTransport, timeout: float) -> None:
+        self._transport = transport
         self._timeout = timeout
-        self._known: Manifest | None = None
+        self._manifest: Manifest | None = None
         self._tag = ""
         self._anchor: Anchor | None = None  # the schema of the node's records
         self._anchors: dict[str, Anchor] = {}
-        self._readers: dict[str, Reader] = {}
-        self._ended: set[str] = set()  # subscriptions that are given up while they are read
+        self._readers: dict[str, RecordReader] = {}
+        self._ended: set[str] = set()  # subscriptions that were cancelled while they are iterated
 
     async def __aenter__(self) -> Self:
         return self
@@ -395,123 +400,123 @@ class Node:
         await self.close()
 
     async def close(self) -> None:
-        await self._line.close()
+        await self._transport.close()
 
-    # What it says of itself
+    # Descriptions
 
     async def manifest(self) -> Manifest:
-        """The manifest. It is kept, and fetched again only if it has changed."""
-        told = await self._line.get(".nwm", **({"if-none-match": self._tag} if self._known else {}))
-        if self._known is None or told.status != NOT_MODIFIED:
-            self._known = Manifest(_object(told.body))
-            self._tag = told.tag or f'"{self._known.version}"'
-        return self._known
+        """Return the manifest. It is cached, and fetched again only if it has changed."""
+        document = await self._transport.get(".nwm", **({"if-none-match": self._tag} if self._manifest else {}))
+        if self._manifest is None or document.status != NOT_MODIFIED:
+            self._manifest = Manifest(_object(document.body))
+            self._tag = document.tag or f'"{self._manifest.version}"'
+        return self._manifest
 
     async def schema(self, anchor: str = "") -> Anchor:
-        """The schema of the node's records, or another by its name or id. It is what its id says, or BadAnswer."""
+        """Return the schema of the records, or another by name or ID. Raise BadAnswer if its ID is not its hash."""
         query = f"?{httpx.QueryParams({'anchor': anchor})}" if anchor else ""
-        told = await self._line.get(f".schema{query}")
+        document = await self._transport.get(f".schema{query}")
         try:
-            found = self._kept(trusted(decode_as(AnchorFrame, told.body, Tier.JSON)))
+            schema = self._cache_anchor(verify_anchor(decode_as(AnchorFrame, document.body, EncodingTier.JSON)))
         except FrameError as error:
-            raise BadAnswer(f"The schema is none: {error}") from error
+            raise BadAnswer(f"The schema is invalid: {error}") from error
         if not anchor:
-            self._anchor = found
-        return found
+            self._anchor = schema
+        return schema
 
     async def actions(self) -> Mapping[str, Mapping[str, Any]]:
-        """What can be invoked, by id."""
-        return _object((await self._line.get("actions")).body).get("actions", {})
+        """Return the actions by ID."""
+        return _object((await self._transport.get("actions")).body).get("actions", {})
 
     # Queries
 
-    async def query(self, **wishes: Unpack[Wishes]) -> Answer:
-        """One page. If the schema has changed since it was known, the new one is taken over."""
+    async def query(self, **wishes: Unpack[QueryOptions]) -> Answer:
+        """Return one page. If the schema has changed, the new one is used from now on."""
         anchor = await self._reference(wishes)
-        reader = self._wanted_reader(wishes, anchor)
-        asked = _query_frame(wishes, anchor and anchor.id)
-        frame = answered(await self._line.ask("query", asked, self._timeout, reader))
+        reader = self._reader_for(wishes, anchor)
+        request = _query_frame(wishes, anchor and anchor.id)
+        frame = expect_caps(await self._transport.ask("query", request, self._timeout, reader))
         if anchor and reader:
-            return self._answer(self._typed(frame, anchor, reader))
+            return self._answer(self._with_typed_records(frame, anchor, reader))
         answer = self._answer(frame)
-        if not all(isinstance(each, dict) for each in answer.records):
-            raise BadAnswer("The answer is not NWP: a record is no object")
+        if not all(isinstance(record, dict) for record in answer.records):
+            raise BadAnswer("The answer is not NWP: a record is not an object")
         return answer
 
-    async def pages(self, **wishes: Unpack[Wishes]) -> AsyncGenerator[Answer]:
-        """All pages, one after the other."""
+    async def pages(self, **wishes: Unpack[QueryOptions]) -> AsyncGenerator[Answer]:
+        """Yield all pages in order."""
         while True:
             answer = await self.query(**wishes)
             yield answer
             if not answer.next_cursor:
                 return
             if answer.next_cursor == wishes.get("cursor"):
-                raise BadAnswer("The pages have no end")
+                raise BadAnswer("The cursor of the next page is that of this page")
             wishes["cursor"] = answer.next_cursor
             if answer.inline and "anchor" in wishes:
                 wishes["anchor"] = answer.inline.id
 
-    async def records(self, **wishes: Unpack[Wishes]) -> AsyncGenerator[Record]:
-        """The records of all pages."""
+    async def records(self, **wishes: Unpack[QueryOptions]) -> AsyncGenerator[Record]:
+        """Yield the records of all pages."""
         async with aclosing(self.pages(**wishes)) as pages:
             async for page in pages:
                 for record in page.records:
                     yield record
 
-    async def stream(self, **wishes: Unpack[Wishes]) -> AsyncGenerator[Part]:
-        """All that a query finds, as it is found. Closing it ends the work of the node."""
+    async def stream(self, **wishes: Unpack[QueryOptions]) -> AsyncGenerator[Part]:
+        """Yield all results of a query in parts. Closing the stream cancels the work of the node."""
         anchor = await self._reference(wishes)
         frame = _query_frame(wishes, anchor and anchor.id, stream=True)
-        reader = self._wanted_reader(wishes, anchor)
+        reader = self._reader_for(wishes, anchor)
         due = 0
-        async with aclosing(self._line.frames("stream", frame, self._timeout, reader)) as frames:
-            async for each in frames:
-                part = _part(each, reader, due)
+        async with aclosing(self._transport.frames("stream", frame, self._timeout, reader)) as frames:
+            async for item in frames:
+                part = _part(item, reader, due)
                 yield part
                 if part.is_last:
                     return
                 due += 1
-        raise NotReached("The stream broke off")
+        raise NotReached("The stream ended early")
 
-    async def _reference(self, wishes: Wishes) -> Anchor | None:
-        """The schema that a query names. It is fetched only if something depends on it."""
-        wanted = wishes.get("anchor")
-        if wanted and wishes.get("rows"):
-            return self._anchors.get(wanted) or await self.schema(wanted)
-        if wanted:
-            return Anchor(wanted, {})
-        if self._anchor is None and (wishes.get("rows") or not self._line.is_addressed):
+    async def _reference(self, wishes: QueryOptions) -> Anchor | None:
+        """Return the schema of a query. It is fetched only if needed."""
+        id = wishes.get("anchor")
+        if id and wishes.get("rows"):
+            return self._anchors.get(id) or await self.schema(id)
+        if id:
+            return Anchor(id, {})
+        if self._anchor is None and (wishes.get("rows") or not self._transport.is_addressed):
             return await self.schema()
         return self._anchor
 
-    def _typed(self, frame: CapsFrame, anchor: Anchor, reader: Reader) -> CapsFrame:
-        """The same with records of the type that their schema makes: the one that is known, or that came along."""
+    def _with_typed_records(self, frame: CapsFrame, anchor: Anchor, reader: RecordReader) -> CapsFrame:
+        """Decode the records with their schema: the cached one, or the new one in the frame."""
         if frame.anchor_ref != anchor.id and frame.inline_anchor:
-            anchor = self._kept(trusted(frame.inline_anchor))
+            anchor = self._cache_anchor(verify_anchor(frame.inline_anchor))
             reader = self._reader(anchor)
         if frame.anchor_ref != anchor.id:
             raise BadAnswer("The records are not as their schema says")
         return msgspec.structs.replace(frame, data=_read(reader, frame))
 
-    def _wanted_reader(self, wishes: Wishes, anchor: Anchor | None) -> Reader | None:
-        """Who reads the records of an answer, if they are wanted by their schema and it is known."""
+    def _reader_for(self, wishes: QueryOptions, anchor: Anchor | None) -> RecordReader | None:
+        """Return the decoder of the records, if the query asks for rows and their schema is known."""
         return self._reader(anchor) if anchor and wishes.get("rows") and not wishes.get("aggregate") else None
 
-    def _reader(self, anchor: Anchor) -> Reader:
-        known = self._readers.get(anchor.id)
-        if known is None:  # a type is dear to make
-            known = self._readers[anchor.id] = Reader(row_of(anchor), anchor.id)
-        return known
+    def _reader(self, anchor: Anchor) -> RecordReader:
+        reader = self._readers.get(anchor.id)
+        if reader is None:  # creating a type is slow
+            reader = self._readers[anchor.id] = RecordReader(row_of(anchor), anchor.id)
+        return reader
 
-    def _kept(self, anchor: Anchor) -> Anchor:
-        if len(self._anchors) >= KEPT:
+    def _cache_anchor(self, anchor: Anchor) -> Anchor:
+        if len(self._anchors) >= MAX_CACHED_SCHEMAS:
             self._anchors.clear()
             self._readers.clear()
         self._anchors[anchor.id] = anchor
         return anchor
 
     def _answer(self, frame: CapsFrame) -> Answer:
-        inline = self._kept(trusted(frame.inline_anchor)) if frame.inline_anchor else None
+        inline = self._cache_anchor(verify_anchor(frame.inline_anchor)) if frame.inline_anchor else None
         if inline and self._anchor:
             self._anchor = inline
         return Answer(
@@ -539,7 +544,7 @@ class Node:
         callback: str = "",
         priority: str = "",
     ) -> Answer | Task:
-        """Do it: the result as records, or with `run_async` the task that was begun. A `key` lets it be repeated."""
+        """Invoke an action. Return its result, or with `run_async` its task. A `key` makes it safe to repeat."""
         frame = ActionFrame(
             action_id=action,
             params=dict(params or {}),
@@ -550,39 +555,39 @@ class Node:
             priority=priority or None,
             request_id=str(uuid.uuid4()),
         )
-        told = answered(await self._line.ask("invoke", frame, self._timeout + (timeout or 0.0)))
-        return _task(_first(told)) if run_async else self._answer(told)
+        response = expect_caps(await self._transport.ask("invoke", frame, self._timeout + (timeout or 0.0)))
+        return _task(_first(response)) if run_async else self._answer(response)
 
     async def task(self, id: str) -> Task:
-        """How a task is getting on."""
+        """Return the current state of a task."""
         return _task(await self._system(STATUS, id))
 
     async def cancel(self, id: str) -> None:
-        """Stop a task. Raises NwpError if it has ended already."""
+        """Cancel a task. Raise NwpError if it has already ended."""
         await self._system(CANCEL, id)
 
     async def wait(self, task: Task | str, told: Callable[[Task], None] | None = None, every: float = 0.5) -> Task:
-        """Look again and again, with growing pauses from `every` seconds on, until a task has ended."""
+        """Poll a task until it has ended, with growing pauses that begin at `every` seconds."""
         id, pause, missed = task if isinstance(task, str) else task.id, every, 0
         while True:
             try:
-                found = await self.task(id)
+                current = await self.task(id)
                 missed = 0
             except (NotReached, NwpError) as error:
-                if not _passes(error) or missed >= MOST_MISSED:
+                if not _is_temporary(error) or missed >= MAX_FAILED_CHECKS:
                     raise
                 missed += 1
             else:
-                if found.is_final:
-                    return found
+                if current.is_final:
+                    return current
                 if told:
-                    told(found)
+                    told(current)
             await asyncio.sleep(pause)
-            pause = max(every, min(pause * GROWTH, LONGEST_PAUSE))
+            pause = max(every, min(pause * PAUSE_GROWTH, MAX_PAUSE))
 
     async def _system(self, action: str, id: str) -> Mapping[str, Any]:
         frame = ActionFrame(action_id=action, params={"task_id": id}, request_id=str(uuid.uuid4()))
-        return _first(answered(await self._line.ask("invoke", frame, self._timeout)))
+        return _first(expect_caps(await self._transport.ask("invoke", frame, self._timeout)))
 
     # Subscriptions
 
@@ -595,13 +600,13 @@ class Node:
         stream_id: str = "",
         after: int | None = None,
     ) -> AsyncGenerator[Change]:
-        """Changes as they happen, each once. What breaks off or has a gap is taken up again where it was.
+        """Yield changes as they happen, each once. A lost connection or a gap is repaired by resuming.
 
-        With a `stream_id` of your own the subscription outlives this iterator, and `after` takes it up later on.
+        With a `stream_id` of your own, the subscription outlives this iterator, and `after` resumes it later.
         """
         id = stream_id or str(uuid.uuid4())
-        known = await self._reference({"anchor": anchor} if anchor else {})
-        feed = _Feed(_subscribe(id, known, filter, heartbeat, after))
+        schema = await self._reference({"anchor": anchor} if anchor else {})
+        feed = _SubscriptionState(_subscribe(id, schema, filter, heartbeat, after))
         patience = None if heartbeat == 0 else self._timeout + (heartbeat or HEARTBEAT)
         try:
             while id not in self._ended:
@@ -609,36 +614,36 @@ class Node:
                     async with aclosing(self._changes(feed, patience)) as changes:
                         async for change in changes:
                             yield change
-                except (NotReached, NwpError, _Missed) as error:
+                except (NotReached, NwpError, _SequenceGap) as error:
                     if not feed.may_go_on(error):
                         raise
                 await feed.pause()
         finally:
             self._ended.discard(id)
-            if not stream_id and feed.seen is not None:
+            if not stream_id and feed.last_seq is not None:
                 with suppress(ClientError):
-                    await self._told("unsubscribe", id, LEAVE_SECONDS)
+                    await self._send_subscribe("unsubscribe", id, UNSUBSCRIBE_SECONDS)
 
-    async def _changes(self, feed: _Feed, patience: float | None) -> AsyncGenerator[Change]:
-        async with aclosing(self._line.frames("subscribe", feed.frame(), patience)) as frames:
-            async for each in frames:
-                if change := feed.take(each):
+    async def _changes(self, feed: _SubscriptionState, patience: float | None) -> AsyncGenerator[Change]:
+        async with aclosing(self._transport.frames("subscribe", feed.frame(), patience)) as frames:
+            async for item in frames:
+                if change := feed.take(item):
                     yield change
-        if feed.seen is None:
+        if feed.last_seq is None:
             raise BadAnswer("The answer is not NWP: the subscription was not acknowledged")
 
     async def unsubscribe(self, stream_id: str) -> None:
-        """Give a subscription up. Whoever iterates over it here comes to its end."""
+        """End a subscription. An iterator over it on this client ends, too."""
         self._ended.add(stream_id)
-        await self._told("unsubscribe", stream_id, self._timeout)
+        await self._send_subscribe("unsubscribe", stream_id, self._timeout)
 
     async def ping(self, stream_id: str) -> int:
-        """The number of the newest change of a subscription; to ask for it keeps it alive."""
-        return int(_number((await self._told("ping", stream_id, self._timeout)).get("last_seq")))
+        """Return the number of the newest change of a subscription, and keep the subscription alive."""
+        return int(_number((await self._send_subscribe("ping", stream_id, self._timeout)).get("last_seq")))
 
-    async def _told(self, action: str, id: str, patience: float) -> Mapping[str, Any]:
+    async def _send_subscribe(self, action: str, id: str, patience: float) -> Mapping[str, Any]:
         frame = SubscribeFrame(action=action, stream_id=id)
-        return _first(answered(await self._line.ask("subscribe", frame, patience)))
+        return _first(expect_caps(await self._transport.ask("subscribe", frame, patience)))
 
 
 def _subscribe(
@@ -654,28 +659,28 @@ def _subscribe(
     )
 
 
-def _passes(error: ClientError) -> bool:
-    """Whether it may be well the next time."""
-    return not isinstance(error, NwpError) or error.status in _AWAY
+def _is_temporary(error: ClientError) -> bool:
+    """Return whether the request may succeed the next time."""
+    return not isinstance(error, NwpError) or error.status in _TEMPORARY
 
 
-def _read(reader: Reader, frame: CapsFrame | StreamFrame) -> list[Any]:
+def _read(reader: RecordReader, frame: CapsFrame | StreamFrame) -> list[Any]:
     try:
         return reader.read(frame.data)
     except FrameError as error:
         raise BadAnswer(f"The records are not as their schema says: {error}") from error
 
 
-def _part(frame: Frame, reader: Reader | None, due: int) -> Part:
+def _part(frame: Frame, reader: RecordReader | None, due: int) -> Part:
     if not isinstance(frame, StreamFrame):
-        raise BadAnswer(f"The answer is not NWP: a frame of type 0x{frame.TYPE:02X} is no part of a stream")
+        raise BadAnswer(f"The answer is not NWP: a frame of type 0x{frame.TYPE:02X} is not part of a stream")
     if frame.error_code:
-        raise NwpError("", frame.error_code, "The node broke the stream off")
+        raise NwpError("", frame.error_code, "The node aborted the stream")
     if frame.seq != due:
         raise BadAnswer(f"The stream has a gap: part {due} is missing")
     total = frame.estimated_total if frame.estimated_total is not None and frame.estimated_total >= 0 else None
-    made = tuple(_read(reader, frame)) if reader else _records(frame)
-    return Part(frame.seq, made, frame.is_last, total, frame.trimmed)
+    rows = tuple(_read(reader, frame)) if reader else _records(frame)
+    return Part(frame.seq, rows, frame.is_last, total, frame.trimmed)
 
 
 def _object(body: bytes) -> Mapping[str, Any]:
@@ -686,7 +691,7 @@ def _object(body: bytes) -> Mapping[str, Any]:
 
 
 class NwpClient(Node):
-    """A node over HTTP. The address is the node's, or that of its site, with the node's name or for the whole site."""
+    """A node over HTTP. The URL is that of the node, or that of the site; then `node` is its name."""
 
     def __init__(
         self,
@@ -700,16 +705,16 @@ class NwpClient(Node):
         framed: bool = True,
         ssl: tls.SSLContext | None = None,
         timeout: float = TIMEOUT,
-        largest: int = LARGEST,
+        largest: int = MAX_RESPONSE_BYTES,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        credentials = Credentials(key, certificate_of(ident) if ident else None, agent)
+        credentials = NodeCredentials(key, certificate_of(ident) if ident else None, agent)
         http = http_client(address(url, node), credentials, timeout, transport=transport, verify=ssl)
-        super().__init__(HttpLine(http, Tier[tier.upper()], largest, framed=framed), timeout)
+        super().__init__(HttpNodeTransport(http, EncodingTier[tier.upper()], largest, framed=framed), timeout)
 
 
 class NativeNwpClient(Node):
-    """A node over a connection of its own, on which all that is asked runs side by side."""
+    """A node over a native connection that all requests share."""
 
     @classmethod
     async def connect(
@@ -722,19 +727,19 @@ class NativeNwpClient(Node):
         tier: TierName = "msgpack",
         ssl: tls.SSLContext | None = None,
         timeout: float = TIMEOUT,
-        largest: int = LARGEST,
+        largest: int = MAX_RESPONSE_BYTES,
     ) -> Self:
         """Open the connection to nwp://host:port, or nwp://host:port/node; over TLS with a context, or to nwps://."""
         if not url.startswith(("nwp://", "nwps://")):
             raise ValueError(f"{url!r} is not a native address: write nwp://127.0.0.1:17433")
         if ssl is None and url.startswith("nwps://"):
             ssl = httpx.create_ssl_context(trust_env=False)
-        credentials, where = Credentials("", certificate_of(ident) if ident else None, agent), address(url, node)
+        credentials, where = NodeCredentials("", certificate_of(ident) if ident else None, agent), address(url, node)
         http = http_client(where.copy_with(scheme="https" if ssl else "http"), credentials, timeout, verify=ssl)
-        line = NativeLine(
+        line = NativeNodeTransport(
             where,
             credentials,
-            HttpLine(http, Tier.JSON, largest),
+            HttpNodeTransport(http, EncodingTier.JSON, largest),
             encodings=("json",) if tier == "json" else ("msgpack", "json"),
             largest=largest,
             timeout=timeout,

@@ -1,4 +1,4 @@
-"""The agent as the official SDK wants one: each of its methods, in terms of errands."""
+"""The request handler of the official SDK: each method of A2A in terms of task records."""
 
 import asyncio
 import uuid
@@ -22,12 +22,12 @@ from a2a.utils.proto_utils import validate_proto_required_fields
 from a2a.utils.task import apply_history_length, validate_history_length, validate_page_size
 
 from portico.errors import SiteError
-from portico.protocols.a2a.messages import Asking, Wanted, accepted, read, skill_of
-from portico.protocols.a2a.push import Push
-from portico.protocols.a2a.task_records import MAX_HISTORY, Entry, Errand, Errands, Event
-from portico.protocols.a2a.task_runner import Run, Runs, Visitor
-from portico.protocols.nlweb.item_rendering import members
-from portico.protocols.nlweb.service import Desk
+from portico.protocols.a2a.messages import AskMessage, MessageIntent, parse_message, parse_modes, skill_of
+from portico.protocols.a2a.push import PushNotifier
+from portico.protocols.a2a.task_records import MAX_HISTORY, A2aEvent, TaskEntry, TaskRecord, TaskRecords
+from portico.protocols.a2a.task_runner import A2aRun, MessageContext, TaskRunner
+from portico.protocols.nlweb.service import NlwebService
+from portico.protocols.rendering import members
 
 VISITOR = "portico.visitor"  # in the state of a call: who sent it
 REFUSAL = "portico.refusal"  # in the state of a call: why the site does not do it
@@ -36,8 +36,8 @@ PAGE = 50  # tasks, when the client does not say
 
 
 @contextmanager
-def refusing(context: ServerCallContext) -> Generator[None]:
-    """Lets the door know what the site refuses: it has a code and a status for it, which the SDK does not."""
+def store_refusal(context: ServerCallContext) -> Generator[None]:
+    """Store a refusal of the site in the call's context: the response gets a code and status that the SDK lacks."""
     try:
         yield
     except SiteError as error:
@@ -45,96 +45,101 @@ def refusing(context: ServerCallContext) -> Generator[None]:
         raise InternalError(error.message) from error
 
 
-class Agent(RequestHandler):
-    def __init__(self, desk: Desk, errands: Errands, runs: Runs, push: Push) -> None:
-        self._site = desk.site
-        self._patience = min(desk.config.ask.patience, WAIT_SECONDS)
-        self._errands = errands
-        self._runs = runs
+class SiteAgent(RequestHandler):
+    def __init__(self, service: NlwebService, records: TaskRecords, runner: TaskRunner, push: PushNotifier) -> None:
+        self._site = service.site
+        self._patience = min(service.config.ask.patience, WAIT_SECONDS)
+        self._records = records
+        self._runner = runner
         self._push = push
 
     # Messages
 
     async def on_message_send(self, params: pb.SendMessageRequest, context: ServerCallContext) -> pb.Task:
         until = asyncio.get_running_loop().time() + self._patience
-        with refusing(context):
-            visitor = _visitor(params, context)
+        with store_refusal(context):
+            sender = _message_context(params, context)
             if params.configuration.return_immediately:
-                run = await self._begun(params, context)
+                run = await self._begin_message(params, context)
             else:
-                with self._runs.listening(visitor.caller):
-                    run = await self._begun(params, context)
-                    await self._settled(run, visitor, until)
-            return apply_history_length(run.errand.snapshot(), params.configuration)
+                with self._runner.count_listener(sender.caller):
+                    run = await self._begin_message(params, context)
+                    await self._wait_for(run, sender, until)
+            return apply_history_length(run.record.snapshot(), params.configuration)
 
     async def on_message_send_stream(
         self, params: pb.SendMessageRequest, context: ServerCallContext
-    ) -> AsyncGenerator[Event]:
-        with refusing(context):
-            visitor = _visitor(params, context)
-            with self._runs.listening(visitor.caller):
-                run = await self._begun(params, context)
-                async with aclosing(self._runs.follow(run, visitor)) as events:
+    ) -> AsyncGenerator[A2aEvent]:
+        with store_refusal(context):
+            sender = _message_context(params, context)
+            with self._runner.count_listener(sender.caller):
+                run = await self._begin_message(params, context)
+                async with aclosing(self._runner.follow(run, sender)) as events:
                     async for event in events:
                         yield apply_history_length(event, params.configuration) if isinstance(event, pb.Task) else event
 
     async def on_subscribe_to_task(
         self, params: pb.SubscribeToTaskRequest, context: ServerCallContext
-    ) -> AsyncGenerator[Event]:
-        with refusing(context):
-            visitor = _visitor(params, context)
-            with self._runs.listening(visitor.caller):
-                errand = await self._looked_at(params.id, visitor)
-                if errand.is_final:
-                    raise UnsupportedOperationError("The task has ended; get it instead")
-                async with aclosing(self._runs.resume(errand, visitor)) as events:
+    ) -> AsyncGenerator[A2aEvent]:
+        with store_refusal(context):
+            sender = _message_context(params, context)
+            with self._runner.count_listener(sender.caller):
+                record = await self._refresh(params.id, sender)
+                if record.is_final:
+                    raise UnsupportedOperationError("The task has ended; use GetTask")
+                async with aclosing(self._runner.resume(record, sender)) as events:
                     async for event in events:
                         yield event
 
-    async def _begun(self, params: pb.SendMessageRequest, context: ServerCallContext) -> Run:
-        visitor, message = _visitor(params, context), params.message
+    async def _begin_message(self, params: pb.SendMessageRequest, context: ServerCallContext) -> A2aRun:
+        sender, message = _message_context(params, context), params.message
         validate_history_length(params.configuration)
-        wanted = read(message, skill_of(message.metadata, params.metadata))
+        intent = parse_message(message, skill_of(message.metadata, params.metadata))
         if message.task_id:
-            async with self._runs.claimed(message.task_id, visitor.caller) as known:
-                run = await self._begin(_going_on(known, message), wanted, params, visitor)
+            async with self._runner.claim(message.task_id, sender.caller) as waiting:
+                run = await self._begin(_continue_record(waiting, message), intent, params, sender)
         else:
-            run = await self._begin(_new_errand(message.context_id), wanted, params, visitor)
+            task = pb.Task(id=str(uuid.uuid4()), context_id=message.context_id or str(uuid.uuid4()))
+            run = await self._begin(TaskRecord(task), intent, params, sender)
         return run
 
-    async def _begin(self, errand: Errand, wanted: Wanted, params: pb.SendMessageRequest, visitor: Visitor) -> Run:
-        wishes, caller = params.configuration, visitor.caller
-        told = wishes.task_push_notification_config if wishes.HasField("task_push_notification_config") else None
-        errand.modes = accepted(wishes.accepted_output_modes)
-        errand.heard(params.message, MAX_HISTORY)
-        if told is not None:
-            await self._push.check(errand.task.id, told, caller)
-            errand.notifies = True
-        if isinstance(wanted, Asking):
-            wanted = await self._in_context(wanted, errand, visitor)
-        run = await self._runs.begin(errand, wanted, visitor)
-        if told is not None:
-            await self._push.add(errand.task.id, told, caller, earlier=visitor.earlier)
-        if errand.notifies:
-            self._push.follow(errand, caller, lambda: self._runs.follow(run, visitor))
-        if wishes.return_immediately and self._runs.is_running(errand, caller):
-            await self._errands.put(errand, caller)  # whoever asks for it may reach another process
+    async def _begin(
+        self, record: TaskRecord, intent: MessageIntent, params: pb.SendMessageRequest, sender: MessageContext
+    ) -> A2aRun:
+        settings, caller = params.configuration, sender.caller
+        callback = (
+            settings.task_push_notification_config if settings.HasField("task_push_notification_config") else None
+        )
+        record.modes = parse_modes(settings.accepted_output_modes)
+        record.add_message(params.message, MAX_HISTORY)
+        if callback is not None:
+            await self._push.check(record.task.id, callback, caller)
+            record.notifies = True
+        if isinstance(intent, AskMessage):
+            intent = await self._in_context(intent, record, sender)
+        run = await self._runner.begin(record, intent, sender)
+        if callback is not None:
+            await self._push.add(record.task.id, callback, caller, earlier=sender.earlier)
+        if record.notifies:
+            self._push.follow(record, caller, lambda: self._runner.follow(run, sender))
+        if settings.return_immediately and self._runner.is_running(record, caller):
+            await self._records.put(record, caller)  # the next request for it may reach another process
         return run
 
-    async def _in_context(self, wanted: Asking, errand: Errand, visitor: Visitor) -> Wanted:
-        """The question as one of its conversation, and in the manner its errand was given in."""
-        raw, context = wanted.raw, errand.task.context_id
-        session = (await self._errands.context(context, visitor.caller)).session or {"conversation_id": context}
-        given = {name: raw[name] for name in ("prefer", "meta") if isinstance(raw.get(name), dict)}
-        errand.origin = {**errand.origin, **given}
-        meta = {"session_context": session, **members(errand.origin.get("meta"))}
-        errand.origin = {**errand.origin, "meta": {name: meta[name] for name in meta if name != "session_context"}}
-        return Asking({**errand.origin, **raw, "meta": meta})
+    async def _in_context(self, question: AskMessage, record: TaskRecord, sender: MessageContext) -> MessageIntent:
+        """Return the question with the session of its conversation, and with the options of its task."""
+        raw, context = question.raw, record.task.context_id
+        session = (await self._records.context(context, sender.caller)).session or {"conversation_id": context}
+        options = {name: raw[name] for name in ("prefer", "meta") if isinstance(raw.get(name), dict)}
+        record.origin = {**record.origin, **options}
+        meta = {"session_context": session, **members(record.origin.get("meta"))}
+        record.origin = {**record.origin, "meta": {name: meta[name] for name in meta if name != "session_context"}}
+        return AskMessage({**record.origin, **raw, "meta": meta})
 
-    async def _settled(self, run: Run, visitor: Visitor, until: float) -> None:
-        """Wait until an errand ends or waits for its caller, but not for ever."""
+    async def _wait_for(self, run: A2aRun, sender: MessageContext, until: float) -> None:
+        """Wait until a task ends or waits for its caller, but no longer than `until`."""
         try:
-            async with asyncio.timeout_at(until), aclosing(self._runs.follow(run, visitor)) as events:
+            async with asyncio.timeout_at(until), aclosing(self._runner.follow(run, sender)) as events:
                 async for _ in events:
                     pass
         except TimeoutError:
@@ -143,63 +148,70 @@ class Agent(RequestHandler):
     # Tasks
 
     async def on_get_task(self, params: pb.GetTaskRequest, context: ServerCallContext) -> pb.Task:
-        with refusing(context):
-            visitor = _visitor(params, context)
+        with store_refusal(context):
+            sender = _message_context(params, context)
             validate_history_length(params)
-            errand = await self._looked_at(params.id, visitor)
-            return apply_history_length(errand.snapshot(), params)
+            record = await self._refresh(params.id, sender)
+            return apply_history_length(record.snapshot(), params)
 
     async def on_list_tasks(self, params: pb.ListTasksRequest, context: ServerCallContext) -> pb.ListTasksResponse:
-        with refusing(context):
-            visitor = _visitor(params, context)
+        with store_refusal(context):
+            sender = _message_context(params, context)
             validate_history_length(params)
             size = params.page_size if params.HasField("page_size") else PAGE
             validate_page_size(size)
             before = _place(params.page_token)
-            known = [each for each in await self._entries(params, visitor) if _may_fit(each, params)]
-            rest = sorted((each for each in known if each.place < before), key=lambda each: each.place, reverse=True)
-            page, tasks = await self._shown(rest[:size], params, visitor)
+            candidates = [entry for entry in await self._entries(params, sender) if _may_fit(entry, params)]
+            rest = sorted(
+                (entry for entry in candidates if entry.place < before), key=lambda entry: entry.place, reverse=True
+            )
+            page, tasks = await self._page_tasks(rest[:size], params, sender)
             more = _token(page[-1]) if len(rest) > len(page) else ""
-            total = len(known) - len(page) + len(tasks)
+            total = len(candidates) - len(page) + len(tasks)
             return pb.ListTasksResponse(tasks=tasks, next_page_token=more, page_size=size, total_size=total)
 
     async def on_cancel_task(self, params: pb.CancelTaskRequest, context: ServerCallContext) -> pb.Task:
-        with refusing(context):
-            visitor = _visitor(params, context)
-            errand = await self._looked_at(params.id, visitor)
-            if errand.is_final:
+        with store_refusal(context):
+            sender = _message_context(params, context)
+            record = await self._refresh(params.id, sender)
+            if record.is_final:
                 raise TaskNotCancelableError("The task has ended already")
-            return (await self._runs.cancel(errand, visitor)).snapshot()
+            return (await self._runner.cancel(record, sender)).snapshot()
 
-    async def _looked_at(self, id: str, visitor: Visitor) -> Errand:
-        """An errand as it is by now."""
-        errand = await self._runs.find(id, visitor.caller)
-        if errand is None:
+    async def _refresh(self, id: str, sender: MessageContext) -> TaskRecord:
+        """Return the current record of a task."""
+        record = await self._runner.find(id, sender.caller)
+        if record is None:
             raise TaskNotFoundError
-        await self._runs.look(errand, visitor)
-        return errand
+        await self._runner.refresh(record, sender)
+        return record
 
-    async def _entries(self, params: pb.ListTasksRequest, visitor: Visitor) -> Sequence[Entry]:
-        """What is noted of the tasks of a context or of a caller."""
+    async def _entries(self, params: pb.ListTasksRequest, sender: MessageContext) -> Sequence[TaskEntry]:
+        """Return the entries of the tasks of a context, or of a caller."""
         if params.context_id:
-            return (await self._errands.context(params.context_id, visitor.caller)).tasks
-        if visitor.caller.is_anonymous:
-            # Several who have no name may look like one.
-            raise UnsupportedOperationError("Callers without a name list the tasks of one context; name its contextId")
-        return await self._errands.entries_of(visitor.caller)
+            return (await self._records.context(params.context_id, sender.caller)).tasks
+        if sender.caller.is_anonymous:
+            # Several anonymous callers may look like one.
+            raise UnsupportedOperationError(
+                "Anonymous callers can list the tasks of one context only; send its contextId"
+            )
+        return await self._records.entries_of(sender.caller)
 
-    async def _shown(
-        self, entries: Sequence[Entry], params: pb.ListTasksRequest, visitor: Visitor
-    ) -> tuple[Sequence[Entry], list[pb.Task]]:
-        """The entries that a page has room for, and their tasks as they are by now, without those that do not fit."""
+    async def _page_tasks(
+        self, entries: Sequence[TaskEntry], params: pb.ListTasksRequest, sender: MessageContext
+    ) -> tuple[Sequence[TaskEntry], list[pb.Task]]:
+        """Return the entries that a page has room for, and their current tasks, without those that no longer match."""
         tasks: list[pb.Task] = []
         size = 0
-        for number, each in enumerate(entries):
+        for number, entry in enumerate(entries):
             with suppress(TaskNotFoundError):
-                errand = await self._looked_at(each.id, visitor)
-                if not _fits(errand.entry, params):
+                record = await self._refresh(entry.id, sender)
+                if not _fits(record.entry, params):
                     continue
-                task = _without_artifacts(errand.snapshot(), params)
+                task = record.snapshot()
+                if not params.include_artifacts:
+                    task.ClearField("artifacts")
+                apply_history_length(task, params)
                 size += task.ByteSize()
                 if tasks and size > self._site.limits.page_bytes:
                     entries = entries[:number]
@@ -212,97 +224,89 @@ class Agent(RequestHandler):
     async def on_create_task_push_notification_config(
         self, params: pb.TaskPushNotificationConfig, context: ServerCallContext
     ) -> pb.TaskPushNotificationConfig:
-        with refusing(context):
-            visitor = _visitor(params, context)
-            errand = await self._looked_at(params.task_id, visitor)
-            await self._push.check(params.task_id, params, visitor.caller)
-            added = await self._push.add(params.task_id, params, visitor.caller, earlier=visitor.earlier)
-            errand.notifies = True
-            await self._errands.put(errand, visitor.caller)
-            if errand.is_working:
-                self._push.follow(errand, visitor.caller, lambda: self._runs.resume(errand, visitor))
+        with store_refusal(context):
+            sender = _message_context(params, context)
+            record = await self._refresh(params.task_id, sender)
+            await self._push.check(params.task_id, params, sender.caller)
+            added = await self._push.add(params.task_id, params, sender.caller, earlier=sender.earlier)
+            record.notifies = True
+            await self._records.put(record, sender.caller)
+            if record.is_working:
+                self._push.follow(record, sender.caller, lambda: self._runner.resume(record, sender))
             return added
 
     async def on_get_task_push_notification_config(
         self, params: pb.GetTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> pb.TaskPushNotificationConfig:
-        with refusing(context):
-            visitor = _visitor(params, context)
-            await self._looked_at(params.task_id, visitor)
-            return await self._push.one(params.task_id, params.id, visitor.caller)
+        with store_refusal(context):
+            sender = _message_context(params, context)
+            await self._refresh(params.task_id, sender)
+            return await self._push.one(params.task_id, params.id, sender.caller)
 
     async def on_list_task_push_notification_configs(
         self, params: pb.ListTaskPushNotificationConfigsRequest, context: ServerCallContext
     ) -> pb.ListTaskPushNotificationConfigsResponse:
-        with refusing(context):
-            visitor = _visitor(params, context)
-            await self._looked_at(params.task_id, visitor)
-            known = await self._push.addresses(params.task_id, visitor.caller)
-            return pb.ListTaskPushNotificationConfigsResponse(configs=[each.shown(params.task_id) for each in known])
+        with store_refusal(context):
+            sender = _message_context(params, context)
+            await self._refresh(params.task_id, sender)
+            targets = await self._push.addresses(params.task_id, sender.caller)
+            return pb.ListTaskPushNotificationConfigsResponse(
+                configs=[target.to_config(params.task_id) for target in targets]
+            )
 
     async def on_delete_task_push_notification_config(
         self, params: pb.DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> None:
-        with refusing(context):
-            visitor = _visitor(params, context)
-            await self._looked_at(params.task_id, visitor)
-            await self._push.remove(params.task_id, params.id, visitor.caller)
+        with store_refusal(context):
+            sender = _message_context(params, context)
+            await self._refresh(params.task_id, sender)
+            await self._push.remove(params.task_id, params.id, sender.caller)
 
     async def on_get_extended_agent_card(
         self, params: pb.GetExtendedAgentCardRequest, context: ServerCallContext
     ) -> pb.AgentCard:
-        with refusing(context):
-            _visitor(params, context)
-        raise ExtendedAgentCardNotConfiguredError("There is one card, and everybody may read it")
+        with store_refusal(context):
+            _message_context(params, context)
+        raise ExtendedAgentCardNotConfiguredError("There is no extended agent card")
 
 
-def _visitor(params: Any, context: ServerCallContext) -> Visitor:
-    """Who sent a request, once it is known to be whole."""
+def _message_context(params: Any, context: ServerCallContext) -> MessageContext:
+    """Return the sender of a request that has all required fields."""
     validate_proto_required_fields(params)
     return context.state[VISITOR]
 
 
-def _new_errand(context_id: str) -> Errand:
-    return Errand(pb.Task(id=str(uuid.uuid4()), context_id=context_id or str(uuid.uuid4())))
-
-
-def _going_on(errand: Errand | None, message: pb.Message) -> Errand:
-    """The errand that a message goes on with."""
-    if errand is None:
+def _continue_record(record: TaskRecord | None, message: pb.Message) -> TaskRecord:
+    """Return the task that a message continues."""
+    if record is None:
         raise TaskNotFoundError
-    if message.context_id and message.context_id != errand.task.context_id:
+    if message.context_id and message.context_id != record.task.context_id:
         raise InvalidParamsError("The task belongs to another context")
-    if errand.state != pb.TASK_STATE_INPUT_REQUIRED:
-        raise UnsupportedOperationError("The task does not wait for a message; send one without its taskId")
-    errand.heard(errand.task.status.message, MAX_HISTORY)
-    return errand
+    if record.state != pb.TASK_STATE_INPUT_REQUIRED:
+        raise UnsupportedOperationError("The task does not wait for a message; send the message without its taskId")
+    record.add_message(record.task.status.message, MAX_HISTORY)
+    return record
 
 
-# A page goes on after the place of its last task: what has changed meanwhile comes before it, so that none is skipped.
+# A page continues after its last task. Tasks that change meanwhile move before it, so that none is skipped.
 
 
-def _token(entry: Entry) -> str:
+def _token(entry: TaskEntry) -> str:
     return f"{entry.updated}.{entry.id}"
 
 
 def _place(token: str) -> tuple[float, str]:
     updated, _, id = token.partition(".")
     if token and not (updated.isdecimal() and updated.isascii() and len(updated) < 20):
-        raise InvalidParamsError("The page token is not one of this agent")
+        raise InvalidParamsError("The page token is not valid")
     return (int(updated), id) if token else (inf, "")
 
 
-def _may_fit(entry: Entry, params: pb.ListTasksRequest) -> bool:
-    """Whether a task is wanted, or is by now: what worked when it was noted may have ended."""
+def _may_fit(entry: TaskEntry, params: pb.ListTasksRequest) -> bool:
+    """Return whether a task matches, or may match by now: one that was working may have ended."""
     return entry.state == pb.TASK_STATE_WORKING or _fits(entry, params)
 
 
-def _fits(entry: Entry, params: pb.ListTasksRequest) -> bool:
+def _fits(entry: TaskEntry, params: pb.ListTasksRequest) -> bool:
     after = params.status_timestamp_after.ToNanoseconds() if params.HasField("status_timestamp_after") else 0
     return params.status in {pb.TASK_STATE_UNSPECIFIED, entry.state} and entry.updated >= after
-
-
-def _without_artifacts(task: pb.Task, params: pb.ListTasksRequest) -> pb.Task:
-    if not params.include_artifacts:
-        task.ClearField("artifacts")
-    return apply_history_length(task, params)

@@ -1,6 +1,6 @@
-"""The agent card: what the site is and can do, for clients of A2A 1.0 and of 0.3. A view of the catalog; plain JSON.
+"""The agent card: what the site is and can do, for clients of A2A 1.0 and 0.3. Plain JSON, made from the catalog.
 
-Members that only one of the two versions knows stand side by side; both leave aside what they do not know.
+It has the members of both versions; each version ignores those of the other.
 """
 
 from collections.abc import Mapping
@@ -13,6 +13,7 @@ from portico.access.identity import ASK
 from portico.catalog import Catalog, Danger, Operation
 from portico.config import Config
 from portico.operations import schema_of
+from portico.protocols.a2a.settings import A2aSettings
 from portico.site import Site
 
 PATH = "/.well-known/agent-card.json"
@@ -26,9 +27,9 @@ MAX_EXAMPLES = 5
 Shown = dict[str, Any]
 
 
-def card(site: Site, config: Config, base: str) -> Shown:
-    """The card of a site at this address."""
-    url, push = f"{base}{RPC_PATH}", config.a2a.push
+def agent_card(site: Site, config: Config, base: str) -> Shown:
+    """Return the card of a site at this address."""
+    url, push = f"{base}{RPC_PATH}", config.section(A2aSettings).push
     about = config.site
     return {
         "name": site.name,
@@ -51,9 +52,9 @@ def card(site: Site, config: Config, base: str) -> Shown:
 
 
 def _schemes(config: Config) -> Mapping[str, Shown]:
-    """How a caller may say who it is, each in the words of 1.0 and of 0.3."""
+    """Return how a caller may authenticate, as 1.0 and as 0.3 describe it."""
     issuer = config.oauth.issuer
-    # Not a scheme of its own: those name an address for metadata, and an issuer may have them at either of two.
+    # Not a scheme of its own: that would name one metadata URL, and an issuer may publish at either of two.
     token = f", or an access token of {issuer}" if issuer else ""
     bearer = {"scheme": "Bearer", "description": f"An API key of this site{token}."}
     key = {"name": "x-api-key", "description": "An API key of this site."}
@@ -64,7 +65,7 @@ def _schemes(config: Config) -> Mapping[str, Shown]:
 
 
 def _requirements(config: Config) -> Shown:
-    """Any of the schemes will do; none is needed where anybody may ask."""
+    """Return that any scheme is enough; none is needed if anonymous callers may ask."""
     if ASK in config.anonymous.scopes:
         return {}
     names = list(_schemes(config))
@@ -76,16 +77,18 @@ def _requirements(config: Config) -> Shown:
 
 def _ask_skill(catalog: Catalog) -> Shown:
     collections = catalog.public
-    named = ", ".join(each.title or each.name for each in collections)
-    examples = [f"What do you have among {each.title or each.name}?" for each in collections[:MAX_EXAMPLES]]
+    titles = ", ".join(collection.title or collection.name for collection in collections)
+    examples = [
+        f"What do you have among {collection.title or collection.name}?" for collection in collections[:MAX_EXAMPLES]
+    ]
     request = msgspec.json.encode({"query": {"text": examples[0] if examples else "What is there?"}}).decode()
     return {
         "id": ASK,
         "name": "Ask",
         "description": "Answers a question in plain words with items of this site"
-        + (f": {named}." if named else ".")
+        + (f": {titles}." if titles else ".")
         + " A data part may hold a whole NLWeb request.",
-        "tags": ["ask", "search", "nlweb", *(each.name for each in collections)],
+        "tags": ["ask", "search", "nlweb", *(collection.name for collection in collections)],
         "examples": [*examples, request],
         "inputModes": [TEXT, JSON],
         "outputModes": [TEXT, JSON],
@@ -93,12 +96,12 @@ def _ask_skill(catalog: Catalog) -> Shown:
 
 
 def _operation_skills(site: Site) -> list[Shown]:
-    offered = [each for each in site.own_operations if each.danger != Danger.FORBIDDEN]
-    return [_skill(each) for each in offered[:MAX_SKILLS]]
+    operations = [operation for operation in site.own_operations if operation.danger != Danger.FORBIDDEN]
+    return [_skill(operation) for operation in operations[:MAX_SKILLS]]
 
 
 def _skill(operation: Operation) -> Shown:
-    example = {"operation": operation.name, "params": dict.fromkeys(_required(operation), "…")}
+    example = {"operation": operation.name, "params": dict.fromkeys(_names_of_required(operation), "…")}
     return {
         "id": operation.name,
         "name": operation.name.replace("_", " ").capitalize(),
@@ -110,7 +113,7 @@ def _skill(operation: Operation) -> Shown:
     }
 
 
-def _required(operation: Operation) -> list[str]:
+def _names_of_required(operation: Operation) -> list[str]:
     schema = schema_of(operation.params)
     if "$ref" in schema:
         schema = schema["$defs"][schema["$ref"].rpartition("/")[2]]

@@ -1,4 +1,4 @@
-"""Errors as JSON-RPC errors: one table from class to code and status. What fails inside a task is told by the task."""
+"""Errors as JSON-RPC errors: one table from class to code and status. A task reports its own failure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,13 +26,15 @@ from portico.errors import (
     UnknownTask,
     Unsupported,
 )
-from portico.protocols.edge import Unreadable, WrongHost, WrongKind
+from portico.protocols.edge import WrongHost
+from portico.protocols.jsonrpc import UnreadableBody, WrongMediaType
 from portico.protocols.nlweb.dialects import V55
-from portico.protocols.nlweb.errors import headers_of, shown_error
+from portico.protocols.nlweb.errors import error_body
+from portico.protocols.problems import error_headers
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class A2aErrorCode:
     code: int
     status: int = 200
 
@@ -43,43 +45,43 @@ TASK_NOT_FOUND, NOT_CANCELABLE, UNSUPPORTED = -32001, -32002, -32004
 UNAUTHENTICATED, FORBIDDEN, RATE_LIMITED = -32041, -32043, -32029
 
 # There is no entry for SiteError itself: a new kind of error needs a code of its own.
-CODES: Mapping[type[SiteError], Code] = {
-    BadRequest: Code(INVALID_PARAMS),
-    TooLarge: Code(INVALID_REQUEST, 413),
-    WrongKind: Code(INVALID_REQUEST, 415),
-    Unreadable: Code(PARSE_ERROR),
-    NotFound: Code(INVALID_PARAMS),
-    UnknownTask: Code(TASK_NOT_FOUND),
-    Denied: Code(FORBIDDEN, 403),
-    Unauthenticated: Code(UNAUTHENTICATED, 401),
-    WrongHost: Code(INVALID_REQUEST, 421),
-    Conflict: Code(UNSUPPORTED),
-    OutcomeUnknown: Code(INTERNAL),
-    TaskFinished: Code(NOT_CANCELABLE),
-    TaskCancelled: Code(NOT_CANCELABLE),
-    RateLimited: Code(RATE_LIMITED, 429),
-    Unavailable: Code(INTERNAL, 503),
-    Unsupported: Code(UNSUPPORTED),
-    OperationFailed: Code(INTERNAL),
-    ConfigError: Code(INTERNAL, 500),
-    SourceError: Code(INTERNAL, 500),
+CODES: Mapping[type[SiteError], A2aErrorCode] = {
+    BadRequest: A2aErrorCode(INVALID_PARAMS),
+    TooLarge: A2aErrorCode(INVALID_REQUEST, 413),
+    WrongMediaType: A2aErrorCode(INVALID_REQUEST, 415),
+    UnreadableBody: A2aErrorCode(PARSE_ERROR),
+    NotFound: A2aErrorCode(INVALID_PARAMS),
+    UnknownTask: A2aErrorCode(TASK_NOT_FOUND),
+    Denied: A2aErrorCode(FORBIDDEN, 403),
+    Unauthenticated: A2aErrorCode(UNAUTHENTICATED, 401),
+    WrongHost: A2aErrorCode(INVALID_REQUEST, 421),
+    Conflict: A2aErrorCode(UNSUPPORTED),
+    OutcomeUnknown: A2aErrorCode(INTERNAL),
+    TaskFinished: A2aErrorCode(NOT_CANCELABLE),
+    TaskCancelled: A2aErrorCode(NOT_CANCELABLE),
+    RateLimited: A2aErrorCode(RATE_LIMITED, 429),
+    Unavailable: A2aErrorCode(INTERNAL, 503),
+    Unsupported: A2aErrorCode(UNSUPPORTED),
+    OperationFailed: A2aErrorCode(INTERNAL),
+    ConfigError: A2aErrorCode(INTERNAL, 500),
+    SourceError: A2aErrorCode(INTERNAL, 500),
 }
 
 
-def code_of(error: SiteError) -> Code:
+def code_of(error: SiteError) -> A2aErrorCode:
     return next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
 
 
 def refusal(error: SiteError, request_id: Any = None) -> Response:
-    """A JSON-RPC error as a whole response. Its data say what it is in the words of NLWeb, and why."""
-    found, shown = code_of(error), shown_error(error, V55)
+    """Return a JSON-RPC error as a whole response. Its data has the error code of NLWeb."""
+    code, failure = code_of(error), error_body(error, V55)
     info = {
         "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-        "reason": shown["code"],
+        "reason": failure["code"],
         "domain": "portico",
-        "metadata": {name: str(value) for name, value in shown.items() if name not in {"code", "message"}},
+        "metadata": {name: str(value) for name, value in failure.items() if name not in {"code", "message"}},
     }
-    told = {"code": found.code, "message": shown["message"], "data": [info]}
-    body = {"jsonrpc": "2.0", "id": request_id, "error": told}
-    headers = {"cache-control": "no-store", **headers_of(error)}
-    return Response(msgspec.json.encode(body), found.status, headers, "application/json")
+    rpc_error = {"code": code.code, "message": failure["message"], "data": [info]}
+    body = {"jsonrpc": "2.0", "id": request_id, "error": rpc_error}
+    headers = {"cache-control": "no-store", **error_headers(error)}
+    return Response(msgspec.json.encode(body), code.status, headers, "application/json")

@@ -1,6 +1,6 @@
-"""Telling callers of their tasks at an address of theirs, which is checked when it is named and when it is used.
+"""Push notifications: sends tasks to the URLs of their callers, which are checked when they are set and when used.
 
-A process tells of the tasks that it was given; what it could not tell when it stopped is not told later.
+A process notifies of the tasks that it started. Notifications that fail when it stops are not repeated.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from a2a.utils.errors import InvalidParamsError, PushNotificationNotSupportedErr
 from google.protobuf import json_format
 
 from portico.errors import BadRequest, RateLimited, SiteError, Unauthenticated, Unavailable
-from portico.operations.webhooks import Callbacks
-from portico.protocols.a2a.task_records import Cupboard, Errand, Event
-from portico.protocols.http import ended
+from portico.operations.webhooks import WebhookClient
+from portico.protocols.a2a.task_records import A2aEvent, NoteCache, TaskRecord
+from portico.protocols.http import cancel_and_wait
 from portico.requests import Caller
 
 MAX_CONFIGS = 5  # addresses of a task
@@ -26,18 +26,18 @@ MAX_HEADER = 2000  # characters of a token or of credentials
 PAUSES = (0.2, 2.0, 10.0)  # before a message is sent again
 TOKEN = "X-A2A-Notification-Token"  # noqa: S105 - the name of a header
 
-Following: TypeAlias = Callable[[], AsyncGenerator[Event]]  # what happens to an errand, as it happens
+Following: TypeAlias = Callable[[], AsyncGenerator[A2aEvent]]  # the events of a task as they happen
 
 
-class Address(msgspec.Struct, frozen=True):
-    """Where to tell of a task, and how to prove who tells it."""
+class PushTarget(msgspec.Struct, frozen=True):
+    """A URL to notify of a task, and the credentials to send."""
 
     id: str
     url: str
     token: str = ""
     scheme: str = ""
     credentials: str = ""
-    earlier: bool = False  # named by a client of 0.3, which reads tasks of 0.3
+    earlier: bool = False  # set by a client of 0.3, which reads tasks of 0.3
 
     @property
     def headers(self) -> dict[str, str]:
@@ -48,7 +48,7 @@ class Address(msgspec.Struct, frozen=True):
             headers["Authorization"] = f"{self.scheme} {self.credentials}"
         return headers
 
-    def shown(self, task: str) -> pb.TaskPushNotificationConfig:
+    def to_config(self, task: str) -> pb.TaskPushNotificationConfig:
         config = pb.TaskPushNotificationConfig(id=self.id, task_id=task, url=self.url, token=self.token)
         if self.scheme:
             config.authentication.scheme = self.scheme
@@ -56,101 +56,109 @@ class Address(msgspec.Struct, frozen=True):
         return config
 
 
-class Push:
-    """The addresses of tasks, and the messages to them. Without callbacks there are none."""
+class PushNotifier:
+    """The notification URLs of tasks, and the messages to them. Without callbacks there are none."""
 
-    def __init__(self, cupboard: Cupboard, callbacks: Callbacks | None, most: int) -> None:
-        self._cupboard = cupboard
+    def __init__(self, notes: NoteCache, callbacks: WebhookClient | None, most: int) -> None:
+        self._notes = notes
         self._callbacks = callbacks
         self._most = most  # tasks of one caller that are told of at the same time
-        self._followed: set[str] = set()  # tasks whose end somebody waits for
-        self._telling: dict[asyncio.Task[None], str] = {}  # who waits or tells, and for which caller
+        self._followed: set[str] = set()  # tasks whose end a callback waits for
+        self.tasks: dict[asyncio.Task[None], str] = {}  # who waits or tells, and for which caller
 
     async def check(self, task: str, config: pb.TaskPushNotificationConfig, caller: Caller) -> None:
-        """Refuse an address that must not be used, or a caller whom nobody could hold to account for it."""
+        """Refuse a URL that must not be used, or an anonymous caller."""
         if caller.is_anonymous:
-            raise Unauthenticated("Only callers with a name are called back", hint="Send an API key.")
-        self._allowed().check(config.url)
+            raise Unauthenticated(
+                "Only callers with an API key can be notified", hint="Send one as a bearer token or x-api-key."
+            )
+        self._enabled_callbacks().check(config.url)
         for text in (config.id, config.token, config.authentication.scheme, config.authentication.credentials):
             if len(text) > MAX_HEADER or not (text.isascii() and text.isprintable()):
-                raise BadRequest("Ids, tokens and credentials of callbacks are plain text, and short")
-        if list(self._telling.values()).count(caller.rate_key) >= self._most:
-            raise RateLimited(f"{self._most} tasks are told of already", hint="Wait for one to finish.")
+                raise BadRequest(
+                    f"IDs, tokens and credentials of callbacks must be printable ASCII, up to {MAX_HEADER} characters"
+                )
+        if list(self.tasks.values()).count(caller.rate_key) >= self._most:
+            raise RateLimited(
+                f"{self._most} tasks with notifications are running already", hint="Wait for one to finish."
+            )
         await self._others(task, config.id, caller)
 
     async def add(
         self, task: str, config: pb.TaskPushNotificationConfig, caller: Caller, *, earlier: bool
     ) -> pb.TaskPushNotificationConfig:
-        """Keep an address that was checked."""
-        said, id = config.authentication, config.id or str(uuid.uuid4())
-        address = Address(id, config.url, config.token, said.scheme, said.credentials, earlier)
-        async with self._cupboard.changing(_name(task), caller):
+        """Store a URL that was checked."""
+        authentication, id = config.authentication, config.id or str(uuid.uuid4())
+        address = PushTarget(id, config.url, config.token, authentication.scheme, authentication.credentials, earlier)
+        async with self._notes.lock(_name(task), caller):
             await self._put(task, [*await self._others(task, id, caller), address], caller)
-        return address.shown(task)
+        return address.to_config(task)
 
     async def remove(self, task: str, id: str, caller: Caller) -> None:
-        async with self._cupboard.changing(_name(task), caller):
-            known = await self.addresses(task, caller)
-            await self._put(task, [each for each in known if each.id != id], caller)
+        async with self._notes.lock(_name(task), caller):
+            targets = await self.addresses(task, caller)
+            await self._put(task, [target for target in targets if target.id != id], caller)
 
-    async def _others(self, task: str, id: str, caller: Caller) -> list[Address]:
-        """The addresses of a task beside one, for which there must be room."""
-        others = [each for each in await self.addresses(task, caller) if each.id != id]
+    async def _others(self, task: str, id: str, caller: Caller) -> list[PushTarget]:
+        """Return the other URLs of a task, among which there must be room for one more."""
+        others = [target for target in await self.addresses(task, caller) if target.id != id]
         if len(others) >= MAX_CONFIGS:
-            raise InvalidParamsError(f"A task has at most {MAX_CONFIGS} addresses")
+            raise InvalidParamsError(f"A task may have at most {MAX_CONFIGS} notification URLs")
         return others
 
     async def one(self, task: str, id: str, caller: Caller) -> pb.TaskPushNotificationConfig:
-        found = next((each for each in await self.addresses(task, caller) if each.id == id), None)
-        if found is None:
-            raise TaskNotFoundError("There is no such address")
-        return found.shown(task)
+        target = next((candidate for candidate in await self.addresses(task, caller) if candidate.id == id), None)
+        if target is None:
+            raise TaskNotFoundError("There is no such notification URL")
+        return target.to_config(task)
 
-    async def addresses(self, task: str, caller: Caller) -> list[Address]:
-        self._allowed()
-        note = await self._cupboard.get(_name(task), caller)
-        return [] if note is None else msgspec.msgpack.decode(note, type=list[Address])
+    async def addresses(self, task: str, caller: Caller) -> list[PushTarget]:
+        self._enabled_callbacks()
+        note = await self._notes.get(_name(task), caller)
+        return [] if note is None else msgspec.msgpack.decode(note, type=list[PushTarget])
 
-    def follow(self, errand: Errand, caller: Caller, following: Following) -> None:
-        """Tell of an errand when it has ended or waits for its caller. Nothing happens if somebody does already."""
-        id = errand.task.id
+    def follow(self, record: TaskRecord, caller: Caller, following: Following) -> None:
+        """Notify when a task has ended or waits for its caller. Does nothing if the task is followed already."""
+        id = record.task.id
         if id in self._followed:
             return
         self._followed.add(id)
-        telling = asyncio.create_task(self._tell(errand, caller, following))
-        self._telling[telling] = caller.rate_key
-        telling.add_done_callback(self._telling.pop)
+        task = asyncio.create_task(self._notify(record, caller, following))
+        self.tasks[task] = caller.rate_key
+        task.add_done_callback(self.tasks.pop)
 
     async def close(self) -> None:
-        if self._telling:
-            await ended(*self._telling)
+        if self.tasks:
+            await cancel_and_wait(*self.tasks)
 
-    async def _tell(self, errand: Errand, caller: Caller, following: Following) -> None:
-        with suppress(SiteError):  # the store is away: the caller can still ask when it is back
+    async def _notify(self, record: TaskRecord, caller: Caller, following: Following) -> None:
+        with suppress(SiteError):  # the store is down: the caller can get the task when it is back
             try:
-                await _ended(following())
+                async with aclosing(following()) as events:
+                    async for _ in events:
+                        pass
             finally:
-                self._followed.discard(errand.task.id)
-            task = errand.snapshot()
+                self._followed.discard(record.task.id)
+            task = record.snapshot()
             addresses = await self.addresses(task.id, caller)
-            await asyncio.gather(*(self._send(each, task) for each in addresses))
+            await asyncio.gather(*(self._send(target, task) for target in addresses))
 
-    async def _send(self, address: Address, task: pb.Task) -> None:
-        """Send until it is taken, a few times. Whoever takes nothing can still ask."""
-        body = msgspec.json.encode(_shown(task, earlier=address.earlier))
+    async def _send(self, address: PushTarget, task: pb.Task) -> None:
+        """Send a task, and repeat it a few times until it is accepted. The client can still get the task itself."""
+        body = msgspec.json.encode(_notification_body(task, earlier=address.earlier))
         for pause in (*PAUSES, None):
             with suppress(Unavailable, BadRequest):
-                if await self._allowed().send(address.url, body, address.headers) < 300:
+                if await self._enabled_callbacks().send(address.url, body, address.headers) < 300:
                     return
             if pause is not None:
                 await asyncio.sleep(pause)
 
-    async def _put(self, task: str, addresses: list[Address], caller: Caller) -> None:
-        await self._cupboard.put(_name(task), msgspec.msgpack.encode(addresses), caller)
+    async def _put(self, task: str, addresses: list[PushTarget], caller: Caller) -> None:
+        await self._notes.put(_name(task), msgspec.msgpack.encode(addresses), caller)
 
-    def _allowed(self) -> Callbacks:
+    def _enabled_callbacks(self) -> WebhookClient:
         if self._callbacks is None:
-            raise PushNotificationNotSupportedError("This agent calls nobody back")
+            raise PushNotificationNotSupportedError("This agent does not send push notifications")
         return self._callbacks
 
 
@@ -158,13 +166,7 @@ def _name(task: str) -> str:
     return f"a2a/push/{task}"
 
 
-async def _ended(events: AsyncGenerator[Event]) -> None:
-    async with aclosing(events):
-        async for _ in events:
-            pass
-
-
-def _shown(task: pb.Task, *, earlier: bool) -> Any:
+def _notification_body(task: pb.Task, *, earlier: bool) -> Any:
     if earlier:
         return conversions.to_compat_task(task).model_dump(mode="json", by_alias=True, exclude_none=True)
     return json_format.MessageToDict(pb.StreamResponse(task=task))

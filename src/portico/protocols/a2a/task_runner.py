@@ -1,7 +1,7 @@
-"""Errands at work: from what a message wants to an answer, through the desk of NLWeb.
+"""Runs tasks: from a parsed message to an answer, through the NLWeb service.
 
-A run goes on when its client leaves, so that the client can come back to it, and ends by itself. What takes long is a
-task of the site: the run ends with its promise, and whoever wants to know more follows that task, here or elsewhere.
+A run continues when its client disconnects, so that the client can come back. Slow work is a task of the site: the
+run ends with its promise, and clients follow that task, in this process or another.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from typing import Any, TypeAlias, cast
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import TaskNotCancelableError, UnsupportedOperationError
 
-from portico.ask.events import Did, Found, Promised, Said
+from portico.ask.events import EndEvent as AskFinished
 from portico.ask.events import Event as AskEvent
-from portico.ask.events import Finished as AskFinished
+from portico.ask.events import ItemEvent, OperationEvent, TaskEvent, TextEvent
 from portico.catalog import Operation
 from portico.errors import (
     BadRequest,
@@ -33,62 +33,63 @@ from portico.errors import (
     UnknownOperation,
     UnknownTask,
 )
-from portico.operations import checked_params
+from portico.operations import check_params
 from portico.protocols.a2a.messages import (
     TEXT,
-    Asking,
-    Calling,
+    AskMessage,
+    CallMessage,
+    MessageIntent,
     Shown,
-    Wanted,
-    answer_parts,
+    answer_text,
     data_part,
-    item_parts,
+    elicitation_text,
+    item_line,
     promise_parts,
-    question_parts,
     text_part,
 )
-from portico.protocols.a2a.task_records import Errand, Errands, Event
-from portico.protocols.http import ended
-from portico.protocols.nlweb.dialects import Voice, voice_of
-from portico.protocols.nlweb.errors import BROKEN, NoResults, failure
-from portico.protocols.nlweb.item_rendering import Premises, members
-from portico.protocols.nlweb.render import Manner, Rendering, Told, promise, rendering
-from portico.protocols.nlweb.service import Desk, Received
+from portico.protocols.a2a.task_records import A2aEvent, TaskRecord, TaskRecords
+from portico.protocols.http import cancel_and_wait
+from portico.protocols.nlweb.dialects import ClientInfo, parse_client_info
+from portico.protocols.nlweb.errors import NoResults, failure_answer
+from portico.protocols.nlweb.render import AnswerAccumulator, Renderer, RenderOptions, make_renderer
+from portico.protocols.nlweb.service import IncomingRequest, NlwebService
+from portico.protocols.problems import BROKEN
+from portico.protocols.rendering import RenderContext, members, render_promise
 from portico.requests import Call, Caller, Task, TaskState
-from portico.telemetry import Broke, Observe
+from portico.telemetry import Recorder, UnexpectedError
 
-OVERDUE_SECONDS = 400.0  # after which a run of a process that died is given up; no run takes as long
-FOLLOW_SECONDS = 1.0  # between two looks at a task of the site; its end is noticed at once
-PAUSE_SECONDS = 0.5  # between two looks at a run of another process
-MAX_LISTENERS = 32  # requests of a caller that follow an errand at the same time
+OVERDUE_SECONDS = 400.0  # after which a run of a dead process has failed; no run takes this long
+FOLLOW_SECONDS = 1.0  # between two checks of a task of the site; its end is noticed at once
+PAUSE_SECONDS = 0.5  # between two checks of a run in another process
+MAX_LISTENERS = 32  # requests of a caller that follow tasks at the same time
 REFUSALS = (BadRequest, Denied, RateLimited, UnknownOperation)
-STOPPED = Interrupted("The server stopped while this was answered", hint="Ask again.")
+STOPPED = Interrupted("The server was shut down before the answer was complete", hint="Ask again.")
 
-Key: TypeAlias = tuple[str, str]  # of an errand: whose it is, and its id
+Key: TypeAlias = tuple[str, str]  # of a task: its caller and its id
 
 
 @dataclass(frozen=True, slots=True)
-class Visitor:
-    """Who sent a message, and from where the site is seen."""
+class MessageContext:
+    """The sender of a message, and how to render answers for it."""
 
     caller: Caller
-    premises: Premises
+    context: RenderContext
     language: str = ""
     earlier: bool = False  # speaks 0.3
 
 
-class Log:
-    """Events in the order they happened. Anybody may read along, from any place on."""
+class EventLog:
+    """Events in order. Any number of readers may follow, each from any place."""
 
     def __init__(self) -> None:
-        self._events: list[Event] = []
+        self._events: list[A2aEvent] = []
         self._news = asyncio.Event()
         self._closed = False
 
     def __len__(self) -> int:
         return len(self._events)
 
-    def tell(self, event: Event) -> None:
+    def append(self, event: A2aEvent) -> None:
         self._events.append(event)
         self._wake()
 
@@ -96,8 +97,8 @@ class Log:
         self._closed = True
         self._wake()
 
-    async def read(self, place: int) -> AsyncGenerator[Event]:
-        """What is told from a place on, until the end."""
+    async def read(self, place: int) -> AsyncGenerator[A2aEvent]:
+        """Yield the events from a place on, until the end."""
         while True:
             while place < len(self._events):
                 yield self._events[place]
@@ -112,319 +113,324 @@ class Log:
 
 
 @dataclass(slots=True, eq=False)
-class Run:
-    """An errand that this process works on."""
+class A2aRun:
+    """A task that this process is working on."""
 
-    errand: Errand
+    record: TaskRecord
     key: Key
-    log: Log = field(default_factory=Log)
-    admitted: asyncio.Event = field(default_factory=asyncio.Event)  # it will not be refused any more
-    refused: SiteError | None = None
+    log: EventLog = field(default_factory=EventLog)
+    admitted: asyncio.Event = field(default_factory=asyncio.Event)  # it can no longer be refused
+    refusal: SiteError | None = None
     cancelled: bool = False
     session: Shown = field(default_factory=dict[str, Any])  # of NLWeb, after the answer
-    items: int = 0  # that were told
-    pieces: int = 0  # of text that were told
+    items: int = 0  # published so far
+    pieces: int = 0  # of text, published so far
     work: "asyncio.Task[None]" = field(init=False)
 
-    def tell(self, *events: Event) -> None:
+    def publish(self, *events: A2aEvent) -> None:
         for event in events:
-            self.log.tell(event)
+            self.log.append(event)
 
 
-class Runs:
-    def __init__(self, desk: Desk, errands: Errands, observe: Observe) -> None:
-        self._desk = desk
-        self._site = desk.site
-        self._errands = errands
-        self._observe = observe
-        self._running: dict[Key, Run] = {}
+class TaskRunner:
+    def __init__(self, service: NlwebService, records: TaskRecords, record: Recorder) -> None:
+        self._service = service
+        self._site = service.site
+        self._records = records
+        self._record = record
+        self._running: dict[Key, A2aRun] = {}
         self._claimed: set[Key] = set()
         self._listeners: Counter[str] = Counter()
         self._closing = asyncio.Event()
 
-    async def find(self, id: str, caller: Caller) -> Errand | None:
-        """An errand of this caller, as far as is known without looking at what it waits for."""
+    async def find(self, id: str, caller: Caller) -> TaskRecord | None:
+        """Return a task of this caller as it was last recorded."""
         run = self._running.get(_key(id, caller))
-        return run.errand if run else await self._errands.get(id, caller)
+        return run.record if run else await self._records.get(id, caller)
 
-    def is_running(self, errand: Errand, caller: Caller) -> bool:
-        return _key(errand.task.id, caller) in self._running
+    def is_running(self, record: TaskRecord, caller: Caller) -> bool:
+        return _key(record.task.id, caller) in self._running
 
     @asynccontextmanager
-    async def claimed(self, id: str, caller: Caller) -> AsyncGenerator[Errand | None]:
-        """An errand that waits for its caller. Nobody else can go on with it or end it meanwhile."""
+    async def claim(self, id: str, caller: Caller) -> AsyncGenerator[TaskRecord | None]:
+        """Reserve a task that waits for its caller: no other request can continue or end it meanwhile."""
         key = _key(id, caller)
         if key in self._claimed:
-            raise UnsupportedOperationError("The task is being answered already")
+            raise UnsupportedOperationError("Another request is continuing this task")
         self._claimed.add(key)
         try:
             run = self._running.get(key)
-            if run and not run.errand.is_working:  # it has ended, but is not kept yet
+            if run and not run.record.is_working:  # it has ended, but is not stored yet
                 await asyncio.wait({run.work})
             yield await self.find(id, caller)
         finally:
             self._claimed.remove(key)
 
     @contextmanager
-    def listening(self, caller: Caller) -> Generator[None]:
-        """For a request that follows an errand: each looks into the store about once in a second."""
+    def count_listener(self, caller: Caller) -> Generator[None]:
+        """Count a request that follows a task: each reads the store about once a second."""
         if self._listeners[caller.rate_key] >= MAX_LISTENERS:
-            raise RateLimited(f"{MAX_LISTENERS} requests follow tasks already", hint="Leave one of them.")
+            raise RateLimited(f"{MAX_LISTENERS} requests follow tasks already", hint="Close one of them.")
         self._listeners[caller.rate_key] += 1
         try:
             yield
         finally:
             self._listeners[caller.rate_key] -= 1
-            self._listeners += Counter()  # drops who does not listen any more
+            self._listeners += Counter()  # drops counts of zero
 
-    async def begin(self, errand: Errand, wanted: Wanted, visitor: Visitor) -> Run:
-        """Begin to work. Raises what it is refused for; what goes wrong later is told by the errand."""
-        run = self._entered(errand, visitor.caller)
-        run.work = asyncio.create_task(self._perform(run, wanted, visitor))
-        run.work.add_done_callback(partial(self._over, run))
+    async def begin(self, record: TaskRecord, intent: MessageIntent, sender: MessageContext) -> A2aRun:
+        """Start a run. Raises what it is refused for; a later failure is recorded in the task."""
+        run = self._register(record, sender.caller)
+        run.work = asyncio.create_task(self._perform(run, intent, sender))
+        run.work.add_done_callback(partial(self._release, run))
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._desk.config.ask.patience):
+            async with asyncio.timeout(self._service.config.ask.patience):
                 await run.admitted.wait()
         run.admitted.set()
-        if run.refused:
-            raise run.refused
+        if run.refusal:
+            raise run.refusal
         return run
 
-    def _entered(self, errand: Errand, caller: Caller) -> Run:
+    def _register(self, record: TaskRecord, caller: Caller) -> A2aRun:
         if self._closing.is_set():
-            raise Unavailable("The server stops", hint="Try again in a moment.")
+            raise Unavailable("The server is shutting down", hint="Try again in a moment.")
         most = self._site.limits.tasks_per_caller
         if sum(owner == caller.rate_key for owner, _ in self._running) >= most:
             raise RateLimited(f"{most} messages are being answered already", hint="Wait for one answer.")
-        errand.moved(pb.TASK_STATE_WORKING)
-        errand.until = time.time() + OVERDUE_SECONDS
-        run = Run(errand, _key(errand.task.id, caller))
-        run.tell(errand.snapshot())
+        record.set_state(pb.TASK_STATE_WORKING)
+        record.until = time.time() + OVERDUE_SECONDS
+        run = A2aRun(record, _key(record.task.id, caller))
+        run.publish(record.snapshot())
         self._running[run.key] = run
         return run
 
-    def follow(self, run: Run, visitor: Visitor) -> AsyncGenerator[Event]:
-        """What happens to an errand until it ends or waits for its caller, from its beginning on."""
-        return self._events(run.errand, visitor, run, 0)
+    def follow(self, run: A2aRun, sender: MessageContext) -> AsyncGenerator[A2aEvent]:
+        """Yield the events of a task from the beginning until it ends or waits for its caller."""
+        return self._events(run.record, sender, run, 0)
 
-    async def resume(self, errand: Errand, visitor: Visitor) -> AsyncGenerator[Event]:
-        """An errand as it is, and what happens to it from now on."""
-        run = self._running.get(_key(errand.task.id, visitor.caller))
-        errand, place = (run.errand, len(run.log)) if run else (errand, 0)
-        yield errand.snapshot()
-        async with aclosing(self._events(errand, visitor, run, place)) as events:
+    async def resume(self, record: TaskRecord, sender: MessageContext) -> AsyncGenerator[A2aEvent]:
+        """Yield a task as it is, and its events from now on."""
+        run = self._running.get(_key(record.task.id, sender.caller))
+        record, place = (run.record, len(run.log)) if run else (record, 0)
+        yield record.snapshot()
+        async with aclosing(self._events(record, sender, run, place)) as events:
             async for event in events:
                 yield event
 
-    async def _events(self, errand: Errand, visitor: Visitor, run: Run | None, place: int) -> AsyncGenerator[Event]:
+    async def _events(
+        self, record: TaskRecord, sender: MessageContext, run: A2aRun | None, place: int
+    ) -> AsyncGenerator[A2aEvent]:
         if run:
-            async with aclosing(run.log.read(place)) as told:
-                async for event in told:
+            async with aclosing(run.log.read(place)) as log_events:
+                async for event in log_events:
                     yield event
-        if errand.is_working:
-            async with aclosing(self._rest(errand, visitor)) as rest:
+        if record.is_working:
+            async with aclosing(self._rest(record, sender)) as rest:
                 async for event in rest:
                     yield event
 
-    async def _rest(self, errand: Errand, visitor: Visitor) -> AsyncGenerator[Event]:
-        """How an errand gets on that nobody here works on, and how it ends."""
+    async def _rest(self, record: TaskRecord, sender: MessageContext) -> AsyncGenerator[A2aEvent]:
+        """Yield the progress and the end of a task that no run here works on."""
         last: Task | None = None
-        while errand.is_working:
+        while record.is_working:
             if self._closing.is_set():  # another process goes on with it, or the next start
                 return
-            task = await self._next(errand, visitor)
+            task = await self._next(record, sender)
             if task and (last is None or (task.progress, task.message) != (last.progress, last.message)):
                 last = task
-                yield errand.told(errand.task.status)
-        for artifact in errand.task.artifacts:
-            yield errand.piece(artifact.parts, append=False, last=True)
-        yield errand.told(errand.task.status)
+                yield record.status_event(record.task.status)
+        for artifact in record.task.artifacts:
+            yield record.artifact_event(artifact.parts, append=False, last=True)
+        yield record.status_event(record.task.status)
 
     async def close(self) -> None:
-        """End what is worked on here, and let go of those who follow what is not."""
+        """End all runs, and the streams of those who follow other tasks."""
         self._closing.set()
         working = [run.work for run in self._running.values()]
         if working:
-            await ended(*working)
+            await cancel_and_wait(*working)
 
     # Working
 
-    async def _perform(self, run: Run, wanted: Wanted, visitor: Visitor) -> None:
-        events: list[Event] | None = None
+    async def _perform(self, run: A2aRun, intent: MessageIntent, sender: MessageContext) -> None:
+        events: list[A2aEvent] | None = None
         try:
-            events = await self._work(run, wanted, visitor)
+            events = await self._work(run, intent, sender)
         except SiteError as error:
             if isinstance(error, REFUSALS) and not run.admitted.is_set():
-                run.refused = error
+                run.refusal = error
                 events = []
             else:
-                events = _failed(run.errand, error)
+                events = _record_failure(run.record, error)
         except asyncio.CancelledError:  # by its caller, or because this process stops
-            events = _failed(run.errand, TaskCancelled("This was cancelled") if run.cancelled else STOPPED)
+            events = _record_failure(run.record, TaskCancelled("The task was cancelled") if run.cancelled else STOPPED)
         finally:
-            # Whatever else it was, the client must not wait for ever.
-            await self._leave(run, _failed(run.errand, BROKEN) if events is None else events, visitor)
+            # Also after a defect the client must not wait for ever.
+            await self._store_and_publish(
+                run, _record_failure(run.record, BROKEN) if events is None else events, sender
+            )
 
-    async def _leave(self, run: Run, events: list[Event], visitor: Visitor) -> None:
-        """Keep what came of a run, and tell it: in this order, since whoever hears of it may ask at once."""
+    async def _store_and_publish(self, run: A2aRun, events: list[A2aEvent], sender: MessageContext) -> None:
+        """Store the result of a run, then publish it: a client may get the task as soon as it hears of it."""
         try:
             if events:
-                await self._errands.put(run.errand, visitor.caller, run.session)
+                await self._records.put(run.record, sender.caller, run.session)
         except SiteError as error:
-            self._observe(Broke("/a2a", type(error).__name__, error))
+            self._record(UnexpectedError("/a2a", type(error).__name__, error))
         finally:
-            run.tell(*events)
+            run.publish(*events)
 
-    def _over(self, run: Run, work: "asyncio.Task[None]") -> None:
-        """Let go of a run, however it ended."""
+    def _release(self, run: A2aRun, work: "asyncio.Task[None]") -> None:
+        """Release a run, however it ended."""
         run.admitted.set()
         run.log.close()
         if self._running.get(run.key) is run:
             del self._running[run.key]
         if not work.cancelled() and (error := work.exception()):
-            self._observe(Broke("/a2a", type(error).__name__, error))
+            self._record(UnexpectedError("/a2a", type(error).__name__, error))
 
-    async def _work(self, run: Run, wanted: Wanted, visitor: Visitor) -> list[Event]:
-        match wanted:
-            case Asking(raw):
-                return await self._ask(run, raw, visitor)
-            case Calling(call):
-                return await self._call(run, call, visitor)
+    async def _work(self, run: A2aRun, intent: MessageIntent, sender: MessageContext) -> list[A2aEvent]:
+        match intent:
+            case AskMessage(raw):
+                return await self._ask(run, raw, sender)
+            case CallMessage(call):
+                return await self._call(run, call, sender)
 
-    async def _ask(self, run: Run, raw: Shown, visitor: Visitor) -> list[Event]:
-        patience = self._desk.config.ask.patience
+    async def _ask(self, run: A2aRun, raw: Shown, sender: MessageContext) -> list[A2aEvent]:
+        patience = self._service.config.ask.patience
         try:
-            # An answer that takes longer than that is a promise; this is for one that is neither.
+            # An answer that takes longer becomes a promise; this bounds one that does not.
             async with asyncio.timeout(2 * patience):
-                answering = await self._desk.ask(_received(raw, visitor))
+                stream = await self._service.ask(_nlweb_request(raw, sender))
                 run.admitted.set()
-                whole = await answering.whole(partial(_hear, run, answering.rendering.told))
+                answer = await stream.collect(partial(_publish_progress, run, stream.renderer.state))
         except TimeoutError as error:
             raise TimedOut("The answer took too long", hint="Ask for less.") from error
-        run.session = dict(members(members(whole.body.get("_meta")).get("session_context")))
-        return _settled(run.errand, whole.body, answering.rendering.told)
+        run.session = dict(members(members(answer.body.get("_meta")).get("session_context")))
+        return _record_answer(run.record, answer.body, stream.renderer.state)
 
-    async def _call(self, run: Run, call: Call, visitor: Visitor) -> list[Event]:
-        operation = await self._admitted(call, visitor.caller)
-        # What takes long is only begun here, at once: that there is no room for it is a refusal, too.
+    async def _call(self, run: A2aRun, call: Call, sender: MessageContext) -> list[A2aEvent]:
+        operation = await self._admit(call, sender.caller)
+        # A long operation is only started here: a full task queue is a refusal, too.
         if not operation.long:
             run.admitted.set()
-        outcome = await self._site.call(call, visitor.caller)
-        told = (Promised(outcome),) if isinstance(outcome, Task) else (Did(call.operation, outcome.result),)
-        answer = _rendered((*told, AskFinished(1)), visitor)
-        return _settled(run.errand, answer.whole().body, answer.told)
+        outcome = await self._site.call(call, sender.caller)
+        event = (
+            (TaskEvent(outcome),) if isinstance(outcome, Task) else (OperationEvent(call.operation, outcome.result),)
+        )
+        answer = _render_events((*event, AskFinished(1)), sender)
+        return _record_answer(run.record, answer.to_json().body, answer.state)
 
-    async def _admitted(self, call: Call, caller: Caller) -> Operation:
-        """The operation, once it is known that it may be called so. Later its own code may raise what refusals do."""
-        permit = await self._site.gate.admit(call, caller)
-        operation = cast("Operation", permit.operation)
-        checked_params(operation, call.params)
+    async def _admit(self, call: Call, caller: Caller) -> Operation:
+        """Return the operation if the call is allowed. Its own code may later raise the same errors as a refusal."""
+        operation = cast("Operation", await self._site.access.check(call, caller))
+        check_params(operation, call.params)
         return operation
 
     # Following
 
-    async def _next(self, errand: Errand, visitor: Visitor) -> Task | None:
-        """Wait for news of an errand, but not for long."""
+    async def _next(self, record: TaskRecord, sender: MessageContext) -> Task | None:
+        """Wait a short time for news of a task."""
         try:
-            await self._unless_closing(self._news(errand, visitor))
-            return await self.look(errand, visitor)
-        except (RateLimited, Unavailable):  # by looking, or meanwhile: the errand goes on all the same
+            await self._unless_closing(self._wait_for_news(record, sender))
+            return await self.refresh(record, sender)
+        except (RateLimited, Unavailable):  # of the check itself: the task continues
             await self._unless_closing(asyncio.sleep(FOLLOW_SECONDS))
             return None
 
-    async def _news(self, errand: Errand, visitor: Visitor) -> None:
-        if not errand.promise:
+    async def _wait_for_news(self, record: TaskRecord, sender: MessageContext) -> None:
+        if not record.promise:
             await asyncio.sleep(PAUSE_SECONDS)
             return
-        # Not through a door of the site: the request that follows was metered once, and so is the answer that it gets.
-        # Metered at every look, a stream would cost as much as it is long.
+        # Without a charge: the request that follows was charged once, and so is the answer that it gets.
+        # If every check were charged, a stream would cost as much as it is long.
         with suppress(UnknownTask):
-            await self._site.tasks.wait(errand.promise, visitor.caller, FOLLOW_SECONDS)
+            await self._site.tasks.wait(record.promise, sender.caller, FOLLOW_SECONDS)
 
     async def _unless_closing(self, waiting: Coroutine[Any, Any, None]) -> None:
-        """Wait for something, or until the server stops."""
+        """Wait for something, or until the server shuts down."""
         closing, work = asyncio.ensure_future(self._closing.wait()), asyncio.ensure_future(waiting)
         try:
             await asyncio.wait({closing, work}, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
                 work.result()
         finally:
-            await ended(closing, work)
+            await cancel_and_wait(closing, work)
 
-    async def look(self, errand: Errand, visitor: Visitor) -> Task | None:
-        """Bring an errand up to date with what it waits for; gives the task of the site while that goes on."""
-        if self.is_running(errand, visitor.caller) or not errand.is_working:
+    async def refresh(self, record: TaskRecord, sender: MessageContext) -> Task | None:
+        """Bring a task up to date with its promise. Return the task of the site while it is running."""
+        if self.is_running(record, sender.caller) or not record.is_working:
             return None
-        if not errand.promise:
-            return await self._look_elsewhere(errand, visitor)
+        if not record.promise:
+            return await self._refresh_from_store(record, sender)
         try:
-            task = await self._site.tasks.get(errand.promise, visitor.caller)
+            task = await self._site.tasks.get(record.promise, sender.caller)
         except UnknownTask as error:
-            await self._end(errand, error, visitor)
+            await self._end(record, error, sender)
             return None
         if task.state.is_final:
-            await self._finish(errand, task, visitor)
+            await self._finish(record, task, sender)
             return None
-        shown = promise(task, datetime.now(UTC))
-        errand.moved(pb.TASK_STATE_WORKING, promise_parts({"promise": shown}))
+        body = render_promise(task, datetime.now(UTC))
+        record.set_state(pb.TASK_STATE_WORKING, promise_parts({"promise": body}))
         return task
 
-    async def _look_elsewhere(self, errand: Errand, visitor: Visitor) -> None:
-        stored = await self._errands.get(errand.task.id, visitor.caller)
+    async def _refresh_from_store(self, record: TaskRecord, sender: MessageContext) -> None:
+        stored = await self._records.get(record.task.id, sender.caller)
         if stored is not None:
-            errand.task.CopyFrom(stored.task)
-            errand.promise = stored.promise
-        if errand.is_working and not errand.promise and time.time() > errand.until:
-            await self._end(errand, STOPPED, visitor)
+            record.task.CopyFrom(stored.task)
+            record.promise = stored.promise
+        if record.is_working and not record.promise and time.time() > record.until:
+            await self._end(record, STOPPED, sender)
 
-    async def _finish(self, errand: Errand, task: Task, visitor: Visitor) -> None:
-        raw = {**errand.origin, "promise_token": errand.promise, "action": "checkin"}
+    async def _finish(self, record: TaskRecord, task: Task, sender: MessageContext) -> None:
+        raw = {**record.origin, "promise_token": record.promise, "action": "checkin"}
         try:
-            answering = await self._desk.awaited(_received(raw, visitor))
-            whole = await answering.whole()
+            stream = await self._service.check_promise(_nlweb_request(raw, sender))
+            answer = await stream.collect()
         except SiteError as error:
             if task.state == TaskState.COMPLETED or not _is_of(error, task):
                 raise
-            await self._end(errand, error, visitor)
+            await self._end(record, error, sender)
             return
-        _settled(errand, whole.body, answering.rendering.told)
-        await self._errands.put(errand, visitor.caller)
+        _record_answer(record, answer.body, stream.renderer.state)
+        await self._records.put(record, sender.caller)
 
-    async def _end(self, errand: Errand, error: SiteError, visitor: Visitor) -> None:
-        _failed(errand, error)
-        await self._errands.put(errand, visitor.caller)
+    async def _end(self, record: TaskRecord, error: SiteError, sender: MessageContext) -> None:
+        _record_failure(record, error)
+        await self._records.put(record, sender.caller)
 
     # Cancelling
 
-    async def cancel(self, errand: Errand, visitor: Visitor) -> Errand:
-        """End an errand; gives it as it is then. One that has ended meanwhile cannot be cancelled."""
-        run = self._running.get(_key(errand.task.id, visitor.caller))
+    async def cancel(self, record: TaskRecord, sender: MessageContext) -> TaskRecord:
+        """Cancel a task and return its record. One that has ended meanwhile cannot be cancelled."""
+        run = self._running.get(_key(record.task.id, sender.caller))
         if run:
-            errand = run.errand
-            if errand.is_working:
+            record = run.record
+            if record.is_working:
                 run.cancelled = True
                 run.work.cancel()
             await asyncio.wait({run.work})
-        if errand.promise:
-            await self._cancel_promise(errand, visitor)
-        elif errand.state == pb.TASK_STATE_INPUT_REQUIRED:
-            return await self._cancel_question(errand, visitor)
-        elif errand.state != pb.TASK_STATE_CANCELED:
-            raise TaskNotCancelableError("It has ended already, or another process is about to answer it")
-        return errand
+        if record.promise:
+            await self._cancel_promise(record, sender)
+        elif record.state == pb.TASK_STATE_INPUT_REQUIRED:
+            return await self._cancel_question(record, sender)
+        elif record.state != pb.TASK_STATE_CANCELED:
+            raise TaskNotCancelableError("The task has ended already, or another process is about to end it")
+        return record
 
-    async def _cancel_question(self, errand: Errand, visitor: Visitor) -> Errand:
-        async with self.claimed(errand.task.id, visitor.caller) as current:
+    async def _cancel_question(self, record: TaskRecord, sender: MessageContext) -> TaskRecord:
+        async with self.claim(record.task.id, sender.caller) as current:
             if current is None or current.state != pb.TASK_STATE_INPUT_REQUIRED:
-                raise TaskNotCancelableError("It was answered just now")
-            await self._end(current, TaskCancelled("This was cancelled"), visitor)
+                raise TaskNotCancelableError("The task was just continued by another request")
+            await self._end(current, TaskCancelled("The task was cancelled"), sender)
             return current
 
-    async def _cancel_promise(self, errand: Errand, visitor: Visitor) -> None:
+    async def _cancel_promise(self, record: TaskRecord, sender: MessageContext) -> None:
         with suppress(SiteError):  # that it is cancelled, or what it failed with
-            await self._site.awaited(errand.promise, visitor.caller, cancel=True)
-        await self.look(errand, visitor)
-        if errand.is_final and errand.state != pb.TASK_STATE_CANCELED:
+            await self._site.awaited(record.promise, sender.caller, cancel=True)
+        await self.refresh(record, sender)
+        if record.is_final and record.state != pb.TASK_STATE_CANCELED:
             raise TaskNotCancelableError("The task has ended already")
 
 
@@ -432,72 +438,81 @@ def _key(id: str, caller: Caller) -> Key:
     return caller.rate_key, id
 
 
-async def _hear(run: Run, told: Told, event: AskEvent) -> None:
-    """Tell what is found and said on the way. The whole answer follows in the end."""
-    errand = run.errand
+async def _publish_progress(run: A2aRun, answer: AnswerAccumulator, event: AskEvent) -> None:
+    """Publish items and text as they come. The whole answer follows at the end."""
+    record = run.record
     match event:
-        case Found() | Did() if len(told.items) > run.items:
-            run.items = len(told.items)
-            run.tell(errand.told(errand.said(pb.TASK_STATE_WORKING, item_parts(*told.items[-1]))))
-        case Said(text) if TEXT in errand.modes:
-            run.tell(errand.piece([text_part(text)], append=run.pieces > 0, last=False))
+        case ItemEvent() | OperationEvent() if len(answer.items) > run.items:
+            run.items = len(answer.items)
+            index, item = answer.items[-1]
+            parts = [text_part(item_line(item)), data_part({"index": index, "item": item})]
+            run.publish(record.status_event(record.make_status(pb.TASK_STATE_WORKING, parts)))
+        case TextEvent(text) if TEXT in record.modes:
+            run.publish(record.artifact_event([text_part(text)], append=run.pieces > 0, last=False))
             run.pieces += 1
         case _:
             pass
 
 
-def _settled(errand: Errand, body: Shown, told: Told) -> list[Event]:
-    """Take what came of a question; gives the events that tell of it."""
-    match told.kind:
+def _record_answer(record: TaskRecord, body: Shown, answer: AnswerAccumulator) -> list[A2aEvent]:
+    """Record the answer to a question, and return the events for it."""
+    match answer.kind:
         case "elicitation":
-            return [errand.moved(pb.TASK_STATE_INPUT_REQUIRED, question_parts(body))]
+            return [
+                record.set_state(
+                    pb.TASK_STATE_INPUT_REQUIRED, [text_part(elicitation_text(body["elicitation"])), data_part(body)]
+                )
+            ]
         case "promise":
-            errand.promise = cast("Task", told.task).id
-            return [errand.moved(pb.TASK_STATE_WORKING, promise_parts(body))]
-        case "failure" if not isinstance(told.error, NoResults):
-            return [_broken(errand, body)]
+            record.promise = cast("Task", answer.task).id
+            return [record.set_state(pb.TASK_STATE_WORKING, promise_parts(body))]
+        case "failure" if not isinstance(answer.error, NoResults):
+            return [_fail_with(record, body)]
         case _:
-            return [errand.answered(answer_parts(body, told)), errand.moved(pb.TASK_STATE_COMPLETED)]
+            return [
+                record.set_answer([text_part(answer_text(answer)), data_part(body)]),
+                record.set_state(pb.TASK_STATE_COMPLETED),
+            ]
 
 
-def _failed(errand: Errand, error: SiteError) -> list[Event]:
+def _record_failure(record: TaskRecord, error: SiteError) -> list[A2aEvent]:
     if isinstance(error, TaskCancelled):
-        return [errand.moved(pb.TASK_STATE_CANCELED)]
-    return [_broken(errand, failure(error, voice_of(errand.origin)).body)]
+        return [record.set_state(pb.TASK_STATE_CANCELED)]
+    return [_fail_with(record, failure_answer(error, parse_client_info(record.origin)).body)]
 
 
-def _broken(errand: Errand, body: Shown) -> Event:
+def _fail_with(record: TaskRecord, body: Shown) -> A2aEvent:
     message = str(members(body.get("error")).get("message", BROKEN))
-    return errand.moved(pb.TASK_STATE_FAILED, [text_part(message), data_part(body)])
+    return record.set_state(pb.TASK_STATE_FAILED, [text_part(message), data_part(body)])
 
 
 def _is_of(error: SiteError, task: Task) -> bool:
-    """Whether an error is what a task failed with, and not that of whoever looks at it."""
+    """Return whether an error is the failure of a task, and not of the request that checks it."""
     return not isinstance(error, RateLimited) or members(task.error).get("error") == RateLimited.__name__
 
 
-def _received(raw: Mapping[str, Any], visitor: Visitor) -> Received:
-    return Received(
+def _nlweb_request(raw: Mapping[str, Any], sender: MessageContext) -> IncomingRequest:
+    return IncomingRequest(
         raw,
-        voice_of(raw),
-        visitor.caller,
-        visitor.premises,
+        parse_client_info(raw),
+        sender.caller,
+        sender.context,
         time.perf_counter(),
-        language=visitor.language,
+        language=sender.language,
     )
 
 
-def _rendered(events: tuple[AskEvent, ...], visitor: Visitor) -> Rendering:
-    """What came of an operation, in the form of an answer."""
+def _render_events(events: tuple[AskEvent, ...], sender: MessageContext) -> Renderer:
+    """Return the result of an operation as an answer."""
     started = time.perf_counter()
-    manner = Manner(
-        Voice(),
-        visitor.premises,
+    options = RenderOptions(
+        ClientInfo(),
+        sender.context,
         lambda: datetime.now(UTC),
         lambda: round((time.perf_counter() - started) * 1000),
         lambda _: None,
     )
-    answer = rendering(manner)
+    answer = make_renderer(options)
     for event in events:
-        answer.take(event)
+        answer.add(event)
     return answer

@@ -1,4 +1,4 @@
-"""Operations of the catalog as MCP-AQL offers them: parameters under its names, results in its shapes."""
+"""Operations of the catalog as MCP-AQL operations: snake_case parameters, and results in its types."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -9,47 +9,55 @@ import msgspec
 
 from portico import errors
 from portico.catalog import ID, Collection, Danger, Kind, Operation
-from portico.errors import OperationFailed, SiteError
+from portico.errors import OperationFailed
 from portico.items import Item
 from portico.operations import CreateParams, DeleteParams, UpdateParams, schema_of
 from portico.operations.tasks import is_retried
-from portico.protocols.aql.envelopes import failure
-from portico.protocols.aql.schemas import Names, Reading, info_of, pascal, snaked
-from portico.protocols.aql.selection import PRESET, SELECTION, Selection, own_name, parameters, read_selection, shown
+from portico.protocols.aql.envelopes import failure_result
+from portico.protocols.aql.schemas import SchemaReader, TypeNames, info_of, pascal_case, snake_case_names
+from portico.protocols.aql.selection import (
+    PRESET,
+    SELECTION,
+    Selection,
+    own_name,
+    read_selection,
+    render_item,
+    selection_params,
+)
 from portico.protocols.aql.shapes import (
     INPUT,
     TOKEN,
-    Answered,
-    Asking,
-    Example,
+    AqlOperation,
+    AqlRequestContext,
+    AqlResult,
     LifecycleInfo,
-    Offered,
+    OperationRunner,
     ParameterInfo,
-    Run,
+    RequestExample,
     TypeDetails,
 )
 from portico.protocols.aql.types import EXECUTION, LOOP_NAMES, PROTOCOL, input_type, item_type
 from portico.requests import Call, Outcome, TaskState
 from portico.safety.models import Execution
-from portico.safety.operations import LOOP, shown_execution
+from portico.safety.operations import LOOP, task_execution
 from portico.site import Site
 
-Shape: TypeAlias = Callable[[Any], Any]  # of a result
+ResultRenderer: TypeAlias = Callable[[Any], Any]  # of a result
 
 START, RECORD, CONFIRM = "execute_agent", "record_execution_step", "confirm_operation"
 STATUS, RETRY = "get_execution_status", "retry_execution"
-ALIASES = {"stepDescription": "step_description", "nextActionHint": "next_action_hint"}  # 8.6.3 has them so, 4.3 not
+ALIASES = {"stepDescription": "step_description", "nextActionHint": "next_action_hint"}  # used in 8.6.3, but not in 4.3
 
 CONFIRMATION = ParameterInfo(
     name=TOKEN,
     type="string",
     required=False,
-    description="From CONFIRMATION_REQUIRED, once somebody else has agreed",
+    description="From CONFIRMATION_REQUIRED, once somebody else has approved the call",
 )
-SHOWING = parameters("full")  # of the item that was made or changed
+SELECTION_PARAMS = selection_params("full")  # of the created or changed item
 VERSION = "_version"
-_SHOWING = frozenset(each.name for each in SHOWING)
-_OF_ITEMS = frozenset({CreateParams, UpdateParams, DeleteParams})
+_SELECTION_NAMES = frozenset(each.name for each in SELECTION_PARAMS)
+_ITEM_PARAMS = frozenset({CreateParams, UpdateParams, DeleteParams})
 _KNOWN = {each.name: each for each in PROTOCOL}
 _CANONICAL: Mapping[Kind, tuple[str, ...]] = {
     Kind.CREATE: ("create",),
@@ -59,109 +67,116 @@ _CANONICAL: Mapping[Kind, tuple[str, ...]] = {
     Kind.EXECUTE: ("execute", "cancel"),
 }
 _LIKE: Mapping[str, str] = {
-    "ask": "Similar to get, but by a question in words.",
-    "forget_memories": "Similar to delete, but of what belongs to the caller alone.",
-    "retry_execution": "Similar to execute, but of work that was begun before.",
-    "run_workflow": "Similar to execute, but of several operations at once.",
+    "ask": "Similar to get, but by a question in natural language.",
+    "forget_memories": "Similar to delete, but only of the caller's own memories.",
+    "retry_execution": "Similar to execute, but for an earlier execution.",
+    "run_workflow": "Similar to execute, but for several operations at once.",
 }
-_UNCONFIRMED = LOOP - {START, RETRY}  # these ask nobody
+_WITHOUT_CONFIRMATION = LOOP - {START, RETRY}  # never need approval
 _SAMPLES: Mapping[str, Any] = {"string": "…", "integer": 1, "number": 1, "boolean": True, "object": {"name": "…"}}
 
 
 @dataclass(frozen=True, slots=True)
-class Catalogued:
-    """Offers what a catalog has. Types of one catalog get their names together."""
+class CatalogOperations:
+    """Builds the operations of one catalog, with unique names for their types."""
 
     site: Site
-    names: Names
+    names: TypeNames
 
-    def offered(self, operation: Operation) -> Offered:
-        is_of_items = bool(operation.collection) and operation.params in _OF_ITEMS
-        return self._of_items(operation) if is_of_items else self._of_any(operation)
+    def build(self, operation: Operation) -> AqlOperation:
+        is_of_items = bool(operation.collection) and operation.params in _ITEM_PARAMS
+        return self._build_item_operation(operation) if is_of_items else self._build_operation(operation)
 
-    def _of_any(self, operation: Operation) -> Offered:
-        known = Reading(schema_of(operation.params), operation.name, self.names, **_words(operation))
-        own = known.parameters()
-        named = snaked(each.name for each in own)
-        params = [msgspec.structs.replace(each, name=name) for name, each in zip(named, own, strict=True)]
-        shape = _execution if operation.result is Execution else _as_is
-        made = self._made(operation, params, known, _calling(self.site, operation, named, shape))
-        if operation.kind is Kind.UPDATE and INPUT not in named:
-            return self._nested(made)
-        return replace(made, aliases=ALIASES) if operation.name == RECORD else made
+    def _build_operation(self, operation: Operation) -> AqlOperation:
+        reader = SchemaReader(schema_of(operation.params), operation.name, self.names, **_reader_options(operation))
+        own_params = reader.parameters()
+        own_names = snake_case_names(param.name for param in own_params)
+        params = [msgspec.structs.replace(param, name=name) for name, param in zip(own_names, own_params, strict=True)]
+        shape: ResultRenderer = _render_execution if operation.result is Execution else lambda result: result
+        described_operation = self._build(
+            operation, params, reader, _call_runner(self.site, operation, own_names, shape)
+        )
+        if operation.kind is Kind.UPDATE and INPUT not in own_names:
+            return self._nest_input(described_operation)
+        return replace(described_operation, aliases=ALIASES) if operation.name == RECORD else described_operation
 
-    def _nested(self, offered: Offered) -> Offered:
-        """An update of the site's own, with what is changed in `input` (4.5), and what it is of beside it."""
-        names = _identifying(offered.params)
-        beside = tuple(each for each in offered.params if each.name in names)
-        inside = tuple(each for each in offered.params if each.name not in names)
+    def _nest_input(self, operation_: AqlOperation) -> AqlOperation:
+        """Move the changes of an update into `input` (4.5); the parameters that identify its target stay beside it."""
+        names = _id_param_names(operation_.params)
+        beside = tuple(param for param in operation_.params if param.name in names)
+        inside = tuple(param for param in operation_.params if param.name not in names)
         if not inside:
-            return offered
-        name = self.names.claim(f"{pascal(offered.name)}Input", offered.name, inside)
-        fed = TypeDetails(name=name, kind="object", description="What is to change.", fields=inside)
-        given = ParameterInfo(name=INPUT, type=name, required=True, description="What is to change")
+            return operation_
+        name = self.names.claim(f"{pascal_case(operation_.name)}Input", operation_.name, inside)
+        input_details = TypeDetails(name=name, kind="object", description="The changes.", fields=inside)
+        input_param = ParameterInfo(name=INPUT, type=name, required=True, description="The changes")
         sample = _samples(inside) or _samples((msgspec.structs.replace(inside[0], required=True),))
         return replace(
-            offered,
-            params=(given, *beside),
+            operation_,
+            params=(input_param, *beside),
             input_fields=inside,
-            examples=_examples(offered.name, {**_samples(beside), INPUT: sample}),
-            types=(*offered.types, fed),
-            run=_unnested(offered.run),
+            examples=_examples(operation_.name, {**_samples(beside), INPUT: sample}),
+            types=(*operation_.types, input_details),
+            run=_flatten_input(operation_.run),
         )
 
-    def _of_items(self, operation: Operation) -> Offered:
-        """create, update and delete of a collection."""
+    def _build_item_operation(self, operation: Operation) -> AqlOperation:
+        """Build create, update or delete of a collection."""
         collection = self.site.catalog.collections[operation.collection]
-        known = Reading(schema_of(operation.params), operation.name, self.names)
-        fed, item = input_type(collection), item_type(collection)
+        reader = SchemaReader(schema_of(operation.params), operation.name, self.names)
+        input_details, item = input_type(collection), item_type(collection)
         params = [
-            msgspec.structs.replace(each, type=fed.name) if each.name == INPUT else each for each in known.parameters()
+            msgspec.structs.replace(param, type=input_details.name) if param.name == INPUT else param
+            for param in reader.parameters()
         ]
-        run = _changing(self.site, operation, collection)
+        run = _change_runner(self.site, operation, collection)
         if operation.kind is Kind.DELETE:
-            return self._made(operation, params, known, run)
-        made = self._made(operation, [*params, *SHOWING], known, run)
-        return replace(made, returns=info_of(item), types=(fed, item, SELECTION, PRESET))
+            return self._build(operation, params, reader, run)
+        result = self._build(operation, [*params, *SELECTION_PARAMS], reader, run)
+        return replace(result, returns=info_of(item), types=(input_details, item, SELECTION, PRESET))
 
-    def _made(self, operation: Operation, params: list[ParameterInfo], known: Reading, run: Run) -> Offered:
-        returned = Reading(schema_of(operation.result), operation.name, self.names, **_words(operation))
-        returns = returned.returned()
-        asks = operation.kind is not Kind.READ and operation.name not in _UNCONFIRMED
-        if asks and not any(each.name == TOKEN for each in params):
+    def _build(
+        self, operation: Operation, params: list[ParameterInfo], reader: SchemaReader, run: OperationRunner
+    ) -> AqlOperation:
+        result_reader = SchemaReader(
+            schema_of(operation.result), operation.name, self.names, **_reader_options(operation)
+        )
+        returns = result_reader.result_type()
+        needs_confirmation = operation.kind is not Kind.READ and operation.name not in _WITHOUT_CONFIRMATION
+        if needs_confirmation and not any(param.name == TOKEN for param in params):
             params = [*params, CONFIRMATION]
-        return Offered(
+        return AqlOperation(
             name=operation.name,
             kind=operation.kind,
-            description=self._described(operation, returns.name),
+            description=self._describe(operation, returns.name),
             params=tuple(params),
             returns=info_of(_KNOWN[EXECUTION]) if operation.long else returns,
             run=run,
             operation=operation,
             examples=_examples(operation.name, _samples(params)),
             lifecycle=_lifecycle(operation),
-            types=(*known.found.values(), *returned.found.values()),
+            types=(*reader.types.values(), *result_reader.types.values()),
         )
 
-    def _described(self, operation: Operation, result: str) -> str:
+    def _describe(self, operation: Operation, result: str) -> str:
         lines = [operation.description.strip() or operation.name.replace("_", " "), *_likeness(operation)]
         if operation.danger >= Danger.DESTRUCTIVE:
-            lines.append(f"Danger: {operation.danger.name.lower()}; somebody else may have to confirm it.")
+            lines.append(f"Danger: {operation.danger.name.lower()}; somebody else may have to approve it.")
         if operation.long:
-            lines.append(f"Runs on its own: {STATUS} tells how it goes, and gives its {result}.")
+            lines.append(f"Runs as an execution: {STATUS} returns its status, and finally its {result}.")
         return "\n".join(lines)
 
 
 def _likeness(operation: Operation) -> Iterator[str]:
-    """Of a name that does not begin as its category has it: why, and what it is like (8.5.3)."""
+    """Yield what an operation is similar to, if its name does not begin with a verb of its category (8.5.3)."""
     if operation.name in _LIKE:
         yield _LIKE[operation.name]
     elif operation.name not in LOOP and operation.name.partition("_")[0] not in _CANONICAL[operation.kind]:
-        yield f"Similar to {_CANONICAL[operation.kind][0]}, in the words of this site."
+        yield f"Similar to {_CANONICAL[operation.kind][0]}, under this site's own name."
 
 
-def _words(operation: Operation) -> dict[str, Any]:
-    return {"words": LOOP_NAMES, "known": _KNOWN} if operation.name in LOOP else {}
+def _reader_options(operation: Operation) -> dict[str, Any]:
+    return {"type_names": LOOP_NAMES, "known_types": _KNOWN} if operation.name in LOOP else {}
 
 
 def _lifecycle(operation: Operation) -> LifecycleInfo | None:
@@ -169,22 +184,22 @@ def _lifecycle(operation: Operation) -> LifecycleInfo | None:
     if not operation.long and not is_of_loop:
         return None
     return LifecycleInfo(
-        states=tuple(TaskState),  # its schema knows these alone; the type ExecutionStatus has `paused` too (8.4.4)
+        states=tuple(TaskState),  # its schema allows only these; the type ExecutionStatus also has `paused` (8.4.4)
         supports_cancel=True,
         supports_retry=is_retried(operation),
         progress_reporting=True,
     )
 
 
-def _examples(name: str, given: Mapping[str, Any]) -> tuple[Example, ...]:
-    """The shortest request that can be sent; none if that takes more than plain values."""
-    if None in given.values():
+def _examples(name: str, params: Mapping[str, Any]) -> tuple[RequestExample, ...]:
+    """Return the shortest valid request; none if it takes more than scalar values."""
+    if None in params.values():
         return ()
-    return (Example(request={"operation": name, **({"params": dict(given)} if given else {})}),)
+    return (RequestExample(request={"operation": name, **({"params": dict(params)} if params else {})}),)
 
 
 def _samples(params: Iterable[ParameterInfo]) -> dict[str, Any]:
-    return {each.name: _sample(each) for each in params if each.required}
+    return {param.name: _sample(param) for param in params if param.required}
 
 
 def _sample(parameter: ParameterInfo) -> Any:
@@ -198,85 +213,81 @@ def _sample(parameter: ParameterInfo) -> Any:
     return _SAMPLES.get("object" if parameter.name == INPUT else parameter.type)
 
 
-def _identifying(params: Iterable[ParameterInfo]) -> set[str]:
-    """The parameters that say what is to change: those that are called an id, or else the first that is needed."""
-    every = list(params)
-    ids = [each.name for each in every if each.name == ID or each.name.endswith("_id")]
-    first = [each.name for each in every if each.required][:1]
+def _id_param_names(params: Iterable[ParameterInfo]) -> set[str]:
+    """Return the parameters that identify the target: those named as an id, or else the first required one."""
+    params_ = list(params)
+    ids = [param.name for param in params_ if param.name == ID or param.name.endswith("_id")]
+    first = [param.name for param in params_ if param.required][:1]
     return {*(ids or first), "if_match", TOKEN}
 
 
 # Running
 
 
-def _calling(site: Site, operation: Operation, own: Mapping[str, str], shape: Shape) -> Run:
-    """Calls an operation, with parameters under the names that it has for them."""
+def _call_runner(site: Site, operation: Operation, own: Mapping[str, str], shape: ResultRenderer) -> OperationRunner:
+    """Return a runner that calls an operation with its own parameter names."""
 
-    async def run(params: Mapping[str, Any], asking: Asking) -> Answered:
-        given = {own[name]: value for name, value in params.items() if name in own}
-        return Answered(await _called(site, operation, given, asking, shape))
+    async def run(params: Mapping[str, Any], context: AqlRequestContext) -> AqlResult:
+        own_params = {own[name]: value for name, value in params.items() if name in own}
+        return AqlResult(await _call(site, operation, own_params, context, shape))
 
     return run
 
 
-def _unnested(run: Run) -> Run:
-    async def told(params: Mapping[str, Any], asking: Asking) -> Answered:
+def _flatten_input(run: OperationRunner) -> OperationRunner:
+    async def run_flat(params: Mapping[str, Any], context: AqlRequestContext) -> AqlResult:
         beside = {name: value for name, value in params.items() if name != INPUT}
-        return await run({**params[INPUT], **beside}, asking)
+        return await run({**params[INPUT], **beside}, context)
 
-    return told
+    return run_flat
 
 
-def _changing(site: Site, operation: Operation, collection: Collection) -> Run:
-    """Calls create, update or delete of a collection. What is to be shown of the item is read before it is touched."""
+def _change_runner(site: Site, operation: Operation, collection: Collection) -> OperationRunner:
+    """Return a runner for create, update or delete. `fields` is validated before the item is changed."""
 
-    async def run(params: Mapping[str, Any], asking: Asking) -> Answered:
+    async def run(params: Mapping[str, Any], context: AqlRequestContext) -> AqlResult:
         selection = read_selection(params, collection, "full", (), operation.name)
-        given = {name: value for name, value in params.items() if name not in _SHOWING}
-        if "if_match" in given:
-            given["if_match"] = version_of(given["if_match"])
-        if INPUT in given:
-            given[INPUT] = {own_name(name, collection): value for name, value in given[INPUT].items()}
-        shape = partial(_selected, collection, selection)
-        told = await _called(site, operation, given, asking, shape)
-        return Answered(told, untrusted=operation.kind is not Kind.DELETE)
+        call_params = {name: value for name, value in params.items() if name not in _SELECTION_NAMES}
+        if "if_match" in call_params:
+            call_params["if_match"] = version_of(call_params["if_match"])
+        if INPUT in call_params:
+            call_params[INPUT] = {own_name(name, collection): value for name, value in call_params[INPUT].items()}
+        shape = partial(_select_fields, collection, selection)
+        result = await _call(site, operation, call_params, context, shape)
+        return AqlResult(result, untrusted=operation.kind is not Kind.DELETE)
 
     return run
 
 
-async def _called(site: Site, operation: Operation, given: Mapping[str, Any], asking: Asking, shape: Shape) -> Any:
-    call = Call(operation.name, given, confirmation=asking.confirmation, session=asking.session)
-    outcome = await site.call(call, asking.caller)
+async def _call(
+    site: Site, operation: Operation, params: Mapping[str, Any], context: AqlRequestContext, shape: ResultRenderer
+) -> Any:
+    call = Call(operation.name, params, confirmation=context.confirmation, session=context.session)
+    outcome = await site.call(call, context.caller)
     if isinstance(outcome, Outcome):
         return shape(outcome.result)
-    return _execution(msgspec.to_builtins(shown_execution(outcome)))
+    return _render_execution(msgspec.to_builtins(task_execution(outcome)))
 
 
-def _selected(collection: Collection, selection: Selection, result: Mapping[str, Any]) -> dict[str, Any]:
-    """What is to be shown of an item; whatever is none is shown whole."""
+def _select_fields(collection: Collection, selection: Selection, result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the selected fields of an item; a result that is no item is returned whole."""
     if VERSION not in result:
         return dict(result)
     data = {name: value for name, value in result.items() if name != VERSION}
     item = Item(result[ID], collection.name, data, result[VERSION])
-    return shown(item, collection, selection, {})
+    return render_item(item, collection, selection, {})
 
 
 def version_of(tag: str) -> str:
-    """The version that an etag stands for, in whatever form it is sent."""
+    """Return the version in an ETag, weak or strong or bare."""
     return tag.removeprefix("W/").strip('"')
 
 
-def _as_is(result: Any) -> Any:
-    return result
-
-
-def _execution(told: Mapping[str, Any]) -> dict[str, Any]:
-    """An execution, with what it failed with as a failed call tells it (8.4.3)."""
-    if not told.get("error"):
-        return dict(told)
-    return {**told, "error": msgspec.to_builtins(failure(_raised(told["error"])).error)}
-
-
-def _raised(told: Mapping[str, Any]) -> SiteError:
-    kind = getattr(errors, str(told.get("error")), OperationFailed)
-    return kind(str(told.get("message", "")), **told.get("details", {}))
+def _render_execution(execution: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an execution with its error in the form of a failed call's (8.4.3)."""
+    if not execution.get("error"):
+        return dict(execution)
+    error = execution["error"]
+    kind = getattr(errors, str(error.get("error")), OperationFailed)
+    site_error = kind(str(error.get("message", "")), **error.get("details", {}))
+    return {**execution, "error": msgspec.to_builtins(failure_result(site_error).error)}

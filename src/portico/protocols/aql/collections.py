@@ -1,4 +1,4 @@
-"""Reading a collection through MCP-AQL: list, search, get and count. Whatever is offered here is also checked here.
+"""Reads a collection through MCP-AQL: list, search, get and count, and the parameters that they share.
 
 {"operation": "list_rooms", "params": {"filter": {"beds": {"$gte": 2}}, "sort": {"field": "price"}, "first": 10}}
 """
@@ -12,14 +12,23 @@ from portico.config import Config
 from portico.items import Item
 from portico.operations import collection_operations
 from portico.protocols.aql import aggregates, paging, selection
-from portico.protocols.aql.complaints import concerning, misfit
-from portico.protocols.aql.computed import FIELDS, SEARCHED, computed, published
+from portico.protocols.aql.computed import FIELDS, SEARCH_FIELDS, compute_fields, describe_fields
+from portico.protocols.aql.envelopes import blame_param, invalid_param
 from portico.protocols.aql.schemas import info_of
-from portico.protocols.aql.selection import Preset, Selection, field_names, own_name, read_selection, shown
-from portico.protocols.aql.shapes import Answered, Asking, Example, Offered, ParameterInfo, TypeDetails, Warned
+from portico.protocols.aql.selection import Preset, Selection, field_names, own_name, read_selection, render_item
+from portico.protocols.aql.settings import AqlSettings
+from portico.protocols.aql.shapes import (
+    AqlOperation,
+    AqlRequestContext,
+    AqlResult,
+    OperationWarning,
+    ParameterInfo,
+    RequestExample,
+    TypeDetails,
+)
 from portico.protocols.aql.types import item_name, item_type
 from portico.query import (
-    EVERYTHING,
+    MATCH_ALL,
     MAX_KEYS,
     And,
     Condition,
@@ -28,200 +37,205 @@ from portico.query import (
     Or,
     Order,
     Query,
-    checked,
     parse_filter,
+    validate_query,
 )
 from portico.requests import Call, Outcome
 from portico.site import Site
 
-BY_WORDS = Warned(
+SEARCH_DEGRADED = OperationWarning(
     code="SEARCH_DEGRADED_WARNING",
-    message="The search was by words alone: meanings cannot be compared now",
+    message="The search used keywords only: semantic search is unavailable",
     severity="low",
 )
 SORT_KEY = TypeDetails(
     name="SortKey",
     kind="object",
-    description="A field to sort by. Items without it come last.",
+    description="A field to sort by. Items without the field come last.",
     fields=(
         ParameterInfo(name="field", type="string", required=True),
         ParameterInfo(name="order", type="string", required=False, default="asc", enum=("asc", "desc")),
     ),
 )
 SORT = TypeDetails(name="Sort", kind="union", description="A key, or a list of them.", members=(SORT_KEY.name, "array"))
-FILTER = ParameterInfo(
+FILTER_PARAM = ParameterInfo(
     name="filter",
     type="object",
     required=False,
     description='Conditions on fields: {"beds": 2} or {"price": {"$lt": 20}}; $eq, $ne, $lt, $lte, $gt, $gte, $in, '
     "$nin, $contains, $between, $exists, $regex, joined by $and, $or, $not",
 )
-SORTED = ParameterInfo(
+SORT_PARAM = ParameterInfo(
     name="sort",
     type=SORT.name,
     required=False,
     description='{"field": "price", "order": "desc"}, or a list of such keys',
 )
-TOTAL = ParameterInfo(
+TOTAL_PARAM = ParameterInfo(
     name="include_total",
     type="boolean",
     required=False,
-    description="Whether pageInfo has totalCount",
+    description="Whether to return totalCount in pageInfo",
     default=False,
 )
-WORDS = ParameterInfo(
+QUERY_PARAM = ParameterInfo(
     name="query",
     type="string",
     required=True,
-    description="What to look for, in words; any of them may fit",
+    description="Search words; items match any of them",
     min_length=1,
 )
-IDENT = ParameterInfo(name=ID, type="string", required=True, description="The item's id", min_length=1)
-COUNTED = TypeDetails(
+ID_PARAM = ParameterInfo(name=ID, type="string", required=True, description="The item's id", min_length=1)
+COUNT_RESULT = TypeDetails(
     name="Counted",
     kind="object",
-    description="How many there are.",
+    description="The number of items.",
     fields=(ParameterInfo(name="count", type="integer", required=True),),
 )
-SHARED = (selection.PRESET, selection.SELECTION, SORT_KEY, SORT)
+SHARED_TYPES = (selection.PRESET, selection.SELECTION, SORT_KEY, SORT)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A list or a search, understood."""
+class ListRequest:
+    """The parsed parameters of a list or a search."""
 
     query: Query
-    part: paging.Part
-    shows: Selection
-    aggregate: list[aggregates.Wanted]
+    page: paging.PageRequest
+    selection: Selection
+    aggregate: list[aggregates.AggregateSpec]
     has_items: bool
-    warned: tuple[Warned, ...]
+    warnings: tuple[OperationWarning, ...]
 
 
-def offered(site: Site, config: Config, collection: Collection) -> list[Offered]:
-    """list, search, get and count of a collection; not what the site has put something of its own in place of."""
-    made = {each.name.partition("_")[0]: each for each in collection_operations(collection)}
-    known = site.catalog.operations
-    standing = {verb: each for verb, each in made.items() if _is_same(each, known.get(each.name))}
-    reading = Reading(site, config, collection)
-    offers = (("list", reading.listing), ("search", reading.search), ("get", reading.single), ("count", reading.count))
-    return [offer(standing[verb]) for verb, offer in offers if verb in standing]
+def collection_operations_for(site: Site, config: Config, collection: Collection) -> list[AqlOperation]:
+    """Return list, search, get and count of a collection, without those that the site replaced by its own."""
+    built = {operation.name.partition("_")[0]: operation for operation in collection_operations(collection)}
+    catalogued = site.catalog.operations
+    unchanged = {
+        verb: operation for verb, operation in built.items() if _is_unchanged(operation, catalogued.get(operation.name))
+    }
+    reader = CollectionOperations(site, config, collection)
+    offers = (
+        ("list", reader.list_operation),
+        ("search", reader.search_operation),
+        ("get", reader.get_operation),
+        ("count", reader.count_operation),
+    )
+    return [offer(unchanged[verb]) for verb, offer in offers if verb in unchanged]
 
 
-def _is_same(made: Operation, known: Operation | None) -> bool:
-    return known is not None and known.collection == made.collection and known.params is made.params
+def _is_unchanged(built: Operation, catalogued: Operation | None) -> bool:
+    return catalogued is not None and catalogued.collection == built.collection and catalogued.params is built.params
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """What can be read of one collection."""
+class CollectionOperations:
+    """The read operations of one collection."""
 
     site: Site
     config: Config
-    collection: Collection  # as it was published; its fields are looked up anew
+    collection: Collection  # as it was published; `_current` has its fields now
 
-    def listing(self, operation: Operation) -> Offered:
-        async def run(params: Mapping[str, Any], asking: Asking) -> Answered:
-            wanted = await self._understood(operation.name, params, asking, "standard")
-            return await self._answered(operation.name, wanted, asking)
+    def list_operation(self, operation: Operation) -> AqlOperation:
+        async def run(params: Mapping[str, Any], context: AqlRequestContext) -> AqlResult:
+            request = await self._parse(operation.name, params, context, "standard")
+            return await self._execute(operation.name, request, context)
 
-        return Offered(
+        return AqlOperation(
             name=operation.name,
             kind=operation.kind,
-            description=f"{operation.description} {selection.described(self.collection, 'standard')}",
+            description=f"{operation.description} {selection.describe_presets(self.collection, 'standard')}",
             params=(
-                FILTER,
-                SORTED,
-                *selection.parameters("standard"),
-                *paging.parameters(self.config.aql, back=True),
-                TOTAL,
+                FILTER_PARAM,
+                SORT_PARAM,
+                *selection.selection_params("standard"),
+                *paging.page_params(self.config.section(AqlSettings), back=True),
+                TOTAL_PARAM,
                 *aggregates.PARAMETERS,
             ),
             returns=info_of(self._page_type),
             run=run,
             operation=operation,
             examples=self._examples(operation.name),
-            computed=published(FIELDS),
-            aggregation=aggregates.support(self.collection),
-            types=(item_type(self.collection), self._page_type, *SHARED),
+            computed=describe_fields(FIELDS),
+            aggregation=aggregates.aggregation_support(self.collection),
+            types=(item_type(self.collection), self._page_type, *SHARED_TYPES),
         )
 
-    def search(self, operation: Operation) -> Offered:
-        async def run(params: Mapping[str, Any], asking: Asking) -> Answered:
-            wanted = await self._understood(operation.name, params, asking, "minimal")
-            return await self._answered(operation.name, wanted, asking)
+    def search_operation(self, operation: Operation) -> AqlOperation:
+        async def run(params: Mapping[str, Any], context: AqlRequestContext) -> AqlResult:
+            request = await self._parse(operation.name, params, context, "minimal")
+            return await self._execute(operation.name, request, context)
 
-        return Offered(
+        return AqlOperation(
             name=operation.name,
             kind=operation.kind,
             description=(
-                f"{operation.description} {selection.described(self.collection, 'minimal')} "
-                "What is ranked has no way back: pages are read from the best on.\n"
-                "Similar to list, but by words, and ranked."
+                f"{operation.description} {selection.describe_presets(self.collection, 'minimal')} "
+                "Pages go forward only, best matches first.\n"
+                "Similar to list, but by search words, and ranked."
             ),
             params=(
-                WORDS,
-                FILTER,
-                SORTED,
-                *selection.parameters("minimal"),
-                *paging.parameters(self.config.aql, back=False),
-                TOTAL,
+                QUERY_PARAM,
+                FILTER_PARAM,
+                SORT_PARAM,
+                *selection.selection_params("minimal"),
+                *paging.page_params(self.config.section(AqlSettings), back=False),
+                TOTAL_PARAM,
             ),
             returns=info_of(self._page_type),
             run=run,
             operation=operation,
-            examples=(Example(request={"operation": operation.name, "params": {"query": "…", "first": 5}}),),
-            computed=published(SEARCHED),
-            types=(item_type(self.collection), self._page_type, *SHARED),
+            examples=(RequestExample(request={"operation": operation.name, "params": {"query": "…", "first": 5}}),),
+            computed=describe_fields(SEARCH_FIELDS),
+            types=(item_type(self.collection), self._page_type, *SHARED_TYPES),
         )
 
-    def single(self, operation: Operation) -> Offered:
-        async def run(params: Mapping[str, Any], asking: Asking) -> Answered:
-            async with self.site.gate.charging(asking.caller):
-                shows = await self.site.gate.settled(
-                    lambda: read_selection(params, self._now, "full", tuple(FIELDS), operation.name)
-                )
-            item = await self._item(operation.name, params[ID], asking)
-            (told,) = await self._shown([item], (), shows, asking)
-            return Answered(told, untrusted=True)
+    def get_operation(self, operation: Operation) -> AqlOperation:
+        async def run(params: Mapping[str, Any], context: AqlRequestContext) -> AqlResult:
+            shows = await self.site.access.look_up(
+                lambda: read_selection(params, self._current, "full", tuple(FIELDS), operation.name)
+            )
+            item = await self._item(operation.name, params[ID], context)
+            (rendered,) = await self._render_items([item], (), shows, context)
+            return AqlResult(rendered, untrusted=True)
 
         kind = item_type(self.collection)
-        return Offered(
+        return AqlOperation(
             name=operation.name,
             kind=operation.kind,
-            description=f"{operation.description} {selection.described(self.collection, 'full')}",
-            params=(IDENT, *selection.parameters("full")),
+            description=f"{operation.description} {selection.describe_presets(self.collection, 'full')}",
+            params=(ID_PARAM, *selection.selection_params("full")),
             returns=info_of(kind),
             run=run,
             operation=operation,
-            examples=(Example(request={"operation": operation.name, "params": {ID: "…"}}),),
-            computed=published(FIELDS),
+            examples=(RequestExample(request={"operation": operation.name, "params": {ID: "…"}}),),
+            computed=describe_fields(FIELDS),
             types=(kind, selection.PRESET, selection.SELECTION),
         )
 
-    def count(self, operation: Operation) -> Offered:
-        async def run(params: Mapping[str, Any], asking: Asking) -> Answered:
-            async with self.site.gate.charging(asking.caller):
-                where = await self.site.gate.settled(
-                    lambda: read_filter(params.get("filter"), self._now, operation.name)
-                )
-            page = await self.site.query(Query(self.collection.name, where=where, limit=1, count=True), asking.caller)
-            return Answered({"count": page.total or 0})
+    def count_operation(self, operation: Operation) -> AqlOperation:
+        async def run(params: Mapping[str, Any], context: AqlRequestContext) -> AqlResult:
+            where = await self.site.access.look_up(
+                lambda: read_filter(params.get("filter"), self._current, operation.name)
+            )
+            page = await self.site.query(Query(self.collection.name, where=where, limit=1, count=True), context.caller)
+            return AqlResult({"count": page.total or 0})
 
-        return Offered(
+        return AqlOperation(
             name=operation.name,
             kind=operation.kind,
-            description=f"{operation.description}\nSimilar to list, but only how many.",
-            params=(FILTER,),
-            returns=info_of(COUNTED),
+            description=f"{operation.description}\nSimilar to list, but returns only the number of items.",
+            params=(FILTER_PARAM,),
+            returns=info_of(COUNT_RESULT),
             run=run,
             operation=operation,
-            examples=(Example(request={"operation": operation.name}),),
-            types=(COUNTED,),
+            examples=(RequestExample(request={"operation": operation.name}),),
+            types=(COUNT_RESULT,),
         )
 
     @property
-    def _now(self) -> Collection:
+    def _current(self) -> Collection:
         return self.site.catalog.collection(self.collection.name)
 
     @property
@@ -230,7 +244,7 @@ class Reading:
         return TypeDetails(
             name=f"{name}Page",
             kind="object",
-            description="A part of what was found. With `aggregate` it has no items unless they are asked for.",
+            description="A page of items. With `aggregate` it has none unless `include_items` is true.",
             fields=(
                 ParameterInfo(name="items", type="array", required=False, items={"type": name}),
                 ParameterInfo(name="pageInfo", type="PageInfo", required=False),
@@ -238,27 +252,28 @@ class Reading:
             ),
         )
 
-    def _examples(self, name: str) -> tuple[Example, ...]:
+    def _examples(self, name: str) -> tuple[RequestExample, ...]:
         return (
-            Example(description="The first ten", request={"operation": name, "params": {"first": 10}}),
-            Example(
-                description="How many there are",
+            RequestExample(description="The first ten", request={"operation": name, "params": {"first": 10}}),
+            RequestExample(
+                description="The number of items",
                 request={"operation": name, "params": {"aggregate": {"total": {"count": True}}}},
             ),
         )
 
-    async def _understood(self, name: str, params: Mapping[str, Any], asking: Asking, default: Preset) -> Wanted:
-        async with self.site.gate.charging(asking.caller):
-            return await self.site.gate.settled(lambda: self._read(name, params, default))
+    async def _parse(
+        self, name: str, params: Mapping[str, Any], context: AqlRequestContext, default: Preset
+    ) -> ListRequest:
+        return await self.site.access.look_up(lambda: self._read(name, params, default))
 
-    def _read(self, name: str, params: Mapping[str, Any], default: Preset) -> Wanted:
-        collection = self._now
-        part, warned = paging.read_part(params, self.config.aql, name)
-        text, wanted = params.get("query", ""), params.get("aggregate")
-        has_items = wanted is None or bool(params.get("include_items"))
-        if not has_items and any(params.get(each) is not None for each in paging.PAGING):
-            raise misfit(name, "include_items", "Paging with 'aggregate' needs 'include_items'", "true", False)
-        return Wanted(
+    def _read(self, name: str, params: Mapping[str, Any], default: Preset) -> ListRequest:
+        collection = self._current
+        part, warnings = paging.parse_page_request(params, self.config.section(AqlSettings), name)
+        text, aggregate = params.get("query", ""), params.get("aggregate")
+        has_items = aggregate is None or bool(params.get("include_items"))
+        if not has_items and any(params.get(name_) is not None for name_ in paging.PAGING):
+            raise invalid_param(name, "include_items", "Paging with 'aggregate' needs 'include_items'", "true", False)
+        return ListRequest(
             Query(
                 collection.name,
                 text=text,
@@ -267,78 +282,80 @@ class Reading:
                 count=bool(params.get("include_total")),
             ),
             part,
-            read_selection(params, collection, default, tuple(SEARCHED if text else FIELDS), name),
-            [] if wanted is None else aggregates.read_aggregate(wanted, collection, name),
+            read_selection(params, collection, default, tuple(SEARCH_FIELDS if text else FIELDS), name),
+            [] if aggregate is None else aggregates.read_aggregate(aggregate, collection, name),
             has_items,
-            warned,
+            warnings,
         )
 
-    async def _answered(self, name: str, wanted: Wanted, asking: Asking) -> Answered:
+    async def _execute(self, name: str, request: ListRequest, context: AqlRequestContext) -> AqlResult:
         data: dict[str, Any] = {}
-        warned = wanted.warned
-        if wanted.has_items:
-            find = paging.searched if wanted.query.text else paging.walked
-            found = await find(self.site, wanted.query, wanted.part, asking, name)
-            data["items"] = await self._shown(found.page.items, found.page.scores, wanted.shows, asking)
-            data["pageInfo"] = found.info
-            warned = (*warned, BY_WORDS) if found.page.notes else warned
-        if wanted.aggregate:
-            reckoned, cut = await aggregates.aggregated(
-                self.site, self.collection.name, wanted.query.where, wanted.aggregate, asking
+        warnings = request.warnings
+        if request.has_items:
+            fetch = paging.fetch_search_page if request.query.text else paging.fetch_page
+            result = await fetch(self.site, request.query, request.page, context, name)
+            data["items"] = await self._render_items(result.page.items, result.page.scores, request.selection, context)
+            data["pageInfo"] = result.info
+            warnings = (*warnings, SEARCH_DEGRADED) if result.page.notes else warnings
+        if request.aggregate:
+            aggregations, cut_warnings = await aggregates.compute_aggregates(
+                self.site, self.collection.name, request.query.where, request.aggregate, context
             )
-            data["aggregations"] = reckoned
-            warned = (*warned, *cut)
-        return Answered(data, warned, untrusted="items" in data)
+            data["aggregations"] = aggregations
+            warnings = (*warnings, *cut_warnings)
+        return AqlResult(data, warnings, untrusted="items" in data)
 
-    async def _item(self, name: str, id: str, asking: Asking) -> Item:
-        call = Call(name, {ID: id}, confirmation=asking.confirmation, session=asking.session)
-        told = cast("Outcome", await self.site.call(call, asking.caller)).result
-        data = {key: value for key, value in told.items() if key not in {ID, "_version"}}
-        return Item(told[ID], self.collection.name, data, told["_version"])
+    async def _item(self, name: str, id: str, context: AqlRequestContext) -> Item:
+        call = Call(name, {ID: id}, confirmation=context.confirmation, session=context.session)
+        result = cast("Outcome", await self.site.call(call, context.caller)).result
+        data = {key: value for key, value in result.items() if key not in {ID, "_version"}}
+        return Item(result[ID], self.collection.name, data, result["_version"])
 
-    async def _shown(
-        self, items: Sequence[Item], scores: Sequence[float], shows: Selection, asking: Asking
+    async def _render_items(
+        self, items: Sequence[Item], scores: Sequence[float], shows: Selection, context: AqlRequestContext
     ) -> list[dict[str, Any]]:
-        more = await computed(self.site, asking, items, scores, shows.computed)
-        collection = self._now
-        return [shown(item, collection, shows, told) for item, told in zip(items, more, strict=True)]
+        more = await compute_fields(self.site, context, items, scores, shows.computed)
+        collection = self._current
+        return [render_item(item, collection, shows, values) for item, values in zip(items, more, strict=True)]
 
 
 def read_filter(raw: Any, collection: Collection, operation: str) -> Filter:
-    """The filter that `filter` means, on fields that the collection has."""
+    """Parse `filter`, on fields that the collection has."""
     if raw is None:
-        return EVERYTHING
-    with concerning(operation, "filter", field_names(collection)):
-        where = _named(parse_filter(raw), collection)
-        checked(Query(collection.name, where=where), collection)
+        return MATCH_ALL
+    with blame_param(operation, "filter", field_names(collection)):
+        where = _rename_fields(parse_filter(raw), collection)
+        validate_query(Query(collection.name, where=where), collection)
     return where
 
 
-def _named(where: Filter, collection: Collection) -> Filter:
-    """The same filter by the names that the items have."""
+def _rename_fields(where: Filter, collection: Collection) -> Filter:
+    """Return the filter with the items' own field names."""
     match where:
         case And(parts):
-            return And(tuple(_named(part, collection) for part in parts))
+            return And(tuple(_rename_fields(part, collection) for part in parts))
         case Or(parts):
-            return Or(tuple(_named(part, collection) for part in parts))
+            return Or(tuple(_rename_fields(part, collection) for part in parts))
         case Not(part):
-            return Not(_named(part, collection))
+            return Not(_rename_fields(part, collection))
         case Condition(name, op, value):
             return Condition(own_name(name, collection), op, value)
 
 
 def read_sort(raw: Any, collection: Collection, operation: str) -> tuple[Order, ...]:
-    """The order that `sort` means."""
-    keys = _listed(raw)
+    """Parse `sort`."""
+    keys = _as_list(raw)
     if len(keys) >= MAX_KEYS:
-        raise misfit(operation, "sort", f"'sort' may have up to {MAX_KEYS - 1} keys, not {len(keys)}", "array", keys)
-    order = tuple(_key(each, collection, operation) for each in keys)
-    with concerning(operation, "sort", field_names(collection)):
-        checked(Query(collection.name, order=order), collection)
+        raise invalid_param(
+            operation, "sort", f"'sort' may have up to {MAX_KEYS - 1} keys, not {len(keys)}", "array", keys
+        )
+    order = tuple(_key(key, collection, operation) for key in keys)
+    with blame_param(operation, "sort", field_names(collection)):
+        validate_query(Query(collection.name, order=order), collection)
     return order
 
 
-def _listed(raw: Any) -> list[Any]:
+def _as_list(raw: Any) -> list[Any]:
     if raw is None:
         return []
     return cast("list[Any]", raw) if isinstance(raw, list) else [raw]
@@ -350,7 +367,7 @@ def _key(raw: Any, collection: Collection, operation: str) -> Order:
             return Order(own_name(field, collection), rest.get("order") == "desc")
         case _:
             expected = "field, and order asc or desc"
-            raise misfit(operation, "sort", f"A key of 'sort' must have {expected}", expected, raw)
+            raise invalid_param(operation, "sort", f"A key of 'sort' must have {expected}", expected, raw)
 
 
 _ORDERS = ("asc", "desc")

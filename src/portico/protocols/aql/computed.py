@@ -1,4 +1,4 @@
-"""Fields that no item has, but that can be told of each. They are reckoned only when somebody asks for them."""
+"""Computed fields of items, such as `_computed.age_days`. They are computed only when requested."""
 
 import time
 from collections import Counter
@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from portico.catalog import instant
 from portico.items import Item, title_of
-from portico.protocols.aql.links import Linked, Place, place_of
-from portico.protocols.aql.shapes import Asking, ComputedFieldInfo
+from portico.protocols.aql.links import ItemKey, LinkFinder, item_key
+from portico.protocols.aql.shapes import AqlRequestContext, ComputedFieldInfo
 from portico.site import Site
 
 SCORE, RELATED = "score", "related_count"
@@ -18,24 +18,24 @@ DAY = 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
-    """`of` tells it of an item alone; None for what takes more to know."""
+class ComputedField:
+    """A computed field. `compute` derives it from an item alone; None if it takes more than the item."""
 
     type: str
     description: str
-    of: Callable[[Item], Any] | None = None
+    compute: Callable[[Item], Any] | None = None
 
 
 def _title(item: Item) -> str:
     return title_of(item.data) or item.id
 
 
-def _age(item: Item) -> int | None:
-    """Whole days; None if no date says."""
-    said = (item.data.get(each) for each in DATES)
-    moments = (instant(each) for each in said if isinstance(each, str))
-    moment = next((each for each in moments if each is not None), None)
-    return None if moment is None else int((time.time() - moment / 1_000_000) // DAY)
+def _age_days(item: Item) -> int | None:
+    """Return the age in whole days; None without a date."""
+    values = (item.data.get(value) for value in DATES)
+    timestamps = (instant(value) for value in values if isinstance(value, str))
+    timestamp = next((value for value in timestamps if value is not None), None)
+    return None if timestamp is None else int((time.time() - timestamp / 1_000_000) // DAY)
 
 
 def _text_length(value: Any) -> int:
@@ -50,36 +50,38 @@ def _text_length(value: Any) -> int:
             return 0
 
 
-FIELDS: Mapping[str, Computed] = {
-    "title": Computed("string", "What the item is called, or its id", _title),
-    "age_days": Computed("integer", "Days since it was modified, published or created, if it says so", _age),
-    "text_length": Computed("integer", "Characters in all its texts", lambda item: _text_length(item.data)),
-    RELATED: Computed("integer", "Other items that its fields lead to"),
+FIELDS: Mapping[str, ComputedField] = {
+    "title": ComputedField("string", "The item's title, or its id", _title),
+    "age_days": ComputedField("integer", "Days since the item was modified, published or created, if known", _age_days),
+    "text_length": ComputedField(
+        "integer", "Characters in all texts of the item", lambda item: _text_length(item.data)
+    ),
+    RELATED: ComputedField("integer", "Number of other items that its fields link to"),
 }
-SEARCHED: Mapping[str, Computed] = {**FIELDS, SCORE: Computed("number", "How well it fits the query")}
+SEARCH_FIELDS: Mapping[str, ComputedField] = {**FIELDS, SCORE: ComputedField("number", "Relevance to the query")}
 
 
-def published(fields: Mapping[str, Computed]) -> tuple[ComputedFieldInfo, ...]:
+def describe_fields(fields: Mapping[str, ComputedField]) -> tuple[ComputedFieldInfo, ...]:
     """Return the fields as introspection names them: without the prefix that requests put before a computed field."""
     return tuple(
         ComputedFieldInfo(name=name, type=field.type, description=field.description) for name, field in fields.items()
     )
 
 
-async def computed(
-    site: Site, asking: Asking, items: Sequence[Item], scores: Sequence[float], names: Sequence[str]
+async def compute_fields(
+    site: Site, context: AqlRequestContext, items: Sequence[Item], scores: Sequence[float], names: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """What was asked for of each item. What cannot be told of one is left out."""
-    related: Mapping[Place, int] = await _related(site, asking, items) if RELATED in names else {}
-    told: list[dict[str, Any]] = []
+    """Compute the named fields of each item. Those without a value are left out."""
+    related: Mapping[ItemKey, int] = await _count_related(site, context, items) if RELATED in names else {}
+    rows: list[dict[str, Any]] = []
     for number, item in enumerate(items):
-        more = {RELATED: related.get(place_of(item), 0), **({SCORE: scores[number]} if scores else {})}
-        values = {name: of(item) if (of := SEARCHED[name].of) else more.get(name) for name in names}
-        told.append({name: value for name, value in values.items() if value is not None})
-    return told
+        more = {RELATED: related.get(item_key(item), 0), **({SCORE: scores[number]} if scores else {})}
+        values = {name: of(item) if (of := SEARCH_FIELDS[name].compute) else more.get(name) for name in names}
+        rows.append({name: value for name, value in values.items() if value is not None})
+    return rows
 
 
-async def _related(site: Site, asking: Asking, items: Sequence[Item]) -> Mapping[Place, int]:
-    linked = Linked(site, asking.caller, tuple(site.gate.readable(asking.caller)))
-    pairs = {(place_of(link.source), place_of(link.target)) for link in await linked.outgoing(items)}
+async def _count_related(site: Site, context: AqlRequestContext, items: Sequence[Item]) -> Mapping[ItemKey, int]:
+    linked = LinkFinder(site, context.caller, tuple(site.access.readable(context.caller)))
+    pairs = {(item_key(link.source), item_key(link.target)) for link in await linked.find_outgoing(items)}
     return Counter(source for source, _ in pairs)

@@ -1,15 +1,15 @@
-"""Results of MCP-AQL: closed envelopes, and one table from the errors of a site to the codes of its taxonomy.
+"""The envelopes of MCP-AQL, and the table from the site's errors to the codes of its taxonomy.
 
-Nothing of the inside is told, nor anything that checkers of messages take for it: see `is_suspect`.
+Messages contain no internals, nor anything that message checkers take for a stack trace: see `is_suspect`.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from http import HTTPStatus
-from math import ceil
 from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
@@ -29,6 +29,7 @@ from portico.errors import (
     Forbidden,
     InvalidCursor,
     InvalidParams,
+    InvalidQuery,
     InvalidToken,
     KeyInUse,
     NotFound,
@@ -55,13 +56,16 @@ from portico.errors import (
     Unsupported,
     VersionMismatch,
 )
-from portico.protocols.aql.shapes import Asking, Warned
+from portico.items import MAX_EXACT_INTEGER, type_name
+from portico.protocols.aql.shapes import AqlRequestContext, OperationWarning
+from portico.protocols.problems import retry_after
+from portico.query import OPERATORS
 
+FILTER_OPERATORS = (*(f"${name}" for name in OPERATORS), "$and", "$or", "$not")
 MAX_MESSAGE = 500  # characters
-MAX_NAME = 80  # characters of what a caller has sent, in a message
+MAX_NAME = 80  # characters of a caller's value in a message
 MAX_LISTED = 20  # names in a message; the details have all of them
-MAX_EXACT = 2**53 - 1  # whole numbers beyond it are not the same for every reader of JSON (4.7.3)
-TOKEN_SHOWN = 10  # characters of a token that was refused
+TOKEN_SHOWN = 10  # characters of a refused token in an error
 
 MISSING_PARAM = "VALIDATION_MISSING_PARAM"
 INVALID_TYPE = "VALIDATION_INVALID_TYPE"
@@ -83,7 +87,7 @@ TOKEN_USED = "TOKEN_ALREADY_USED"  # noqa: S105
 TOKEN_MISMATCH = "TOKEN_SCOPE_MISMATCH"  # noqa: S105
 VERSION_MISMATCH = "CONFLICT_VERSION_MISMATCH"
 ALREADY_EXISTS = "CONFLICT_ALREADY_EXISTS"
-INVALID_STATE = "CONFLICT_INVALID_STATE"  # of Portico's own: the registry has no code for other conflicts (10.3)
+INVALID_STATE = "CONFLICT_INVALID_STATE"  # Portico's own code: the registry has none for other conflicts (10.3)
 BATCH_INVALID = "BATCH_VALIDATION_ERROR"
 INTERNAL = "INTERNAL_ERROR"
 
@@ -122,7 +126,7 @@ STATUSES: Mapping[str, HTTPStatus] = {
     INTERNAL: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
 
-# What a message says where the words of the site, or of the caller, cannot stand in it: see `is_suspect`.
+# Messages by code, in place of those that look like a stack trace: see `is_suspect`.
 SUMMARIES: Mapping[str, str] = {
     MISSING_PARAM: "A required parameter is missing",
     INVALID_TYPE: "A parameter has an invalid value",
@@ -131,7 +135,7 @@ SUMMARIES: Mapping[str, str] = {
     INVALID_ENCODING: "The request is not valid UTF-8",
     ENDPOINT_MISMATCH: "The operation belongs to another endpoint",
     BATCH_INVALID: "The batch cannot be read",
-    PAYLOAD_TOO_LARGE: "The request or its answer is too large",
+    PAYLOAD_TOO_LARGE: "The request or its response is too large",
     NOT_FOUND_OPERATION: "There is no such operation",
     NOT_FOUND_RESOURCE: "There is no such resource",
     PERMISSION_DENIED: "Permission denied",
@@ -143,7 +147,7 @@ SUMMARIES: Mapping[str, str] = {
     TOKEN_USED: "The token has already been used",
     TOKEN_MISMATCH: "The token was issued for another operation or other parameters",
     VERSION_MISMATCH: "The item has another version now",
-    ALREADY_EXISTS: "The resource exists already",
+    ALREADY_EXISTS: "The resource already exists",
     INVALID_STATE: "The current state does not allow this",
     RATE_LIMIT: "Too many requests. Try again later",
     INTERNAL: "The operation failed",
@@ -153,7 +157,7 @@ _BROKEN = "The site cannot do this now. Try again later."
 _NOBODY = "unauthenticated"
 
 
-# What is sent
+# Envelopes
 
 
 class ErrorDetail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -162,8 +166,8 @@ class ErrorDetail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     details: dict[str, Any] = {}
 
 
-class Confirmation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What somebody else has to agree to before the same request is done."""
+class ConfirmationDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The approval that the same request needs before it runs."""
 
     token: str
     expires_at: Any
@@ -171,37 +175,37 @@ class Confirmation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     reasons: tuple[str, ...] = ()
 
 
-class Success(msgspec.Struct, frozen=True, kw_only=True):
+class SuccessResult(msgspec.Struct, frozen=True, kw_only=True):
     success: Literal[True] = True
     data: Any
-    warnings: tuple[Warned, ...] | UnsetType = UNSET
+    warnings: tuple[OperationWarning, ...] | UnsetType = UNSET
     meta: dict[str, Any] | UnsetType = msgspec.field(name="_meta", default=UNSET)
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
+class FailureResult(msgspec.Struct, frozen=True, kw_only=True):
     success: Literal[False] = False
     error: ErrorDetail
-    confirmation: Confirmation | UnsetType = UNSET
+    confirmation: ConfirmationDetails | UnsetType = UNSET
 
 
-class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one operation of a batch."""
+class BatchItem(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one operation of a batch."""
 
     index: int
     operation: str
-    result: Success | Failure
+    result: SuccessResult | FailureResult
     status: Literal["pending_confirmation"] | UnsetType = UNSET
 
 
-class Pending(msgspec.Struct, frozen=True, kw_only=True):
-    """An operation of a batch that was not begun, as it was sent."""
+class PendingOperation(msgspec.Struct, frozen=True, kw_only=True):
+    """An operation of a batch that was not started, as it was sent."""
 
     index: int
     operation: str
     params: dict[str, Any]
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
+class BatchSummary(msgspec.Struct, frozen=True, kw_only=True):
     total: int
     succeeded: int
     failed: int
@@ -212,33 +216,35 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
     success: Literal[True] = True
     data: None = None
-    results: tuple[Item, ...]
-    summary: Summary
-    halted_at: Item | UnsetType = UNSET
-    pending_operations: tuple[Pending, ...] | UnsetType = UNSET
+    results: tuple[BatchItem, ...]
+    summary: BatchSummary
+    halted_at: BatchItem | UnsetType = UNSET
+    pending_operations: tuple[PendingOperation, ...] | UnsetType = UNSET
 
 
 @dataclass(frozen=True)
 class Envelope:
-    """An answer, and how it travels."""
+    """A response with its JSON encoding and HTTP status."""
 
-    body: Success | Failure | Batch
+    body: SuccessResult | FailureResult | Batch
 
     @cached_property
-    def encoded(self) -> bytes:
-        said = msgspec.json.encode(self.body, enc_hook=str)
-        if not _MANY_DIGITS.search(said):
-            return said
-        return msgspec.json.encode(_exact(msgspec.to_builtins(self.body, str_keys=True, enc_hook=str)))
+    def json(self) -> bytes:
+        encoded = msgspec.json.encode(self.body, enc_hook=str)
+        if not _MANY_DIGITS.search(encoded):
+            return encoded
+        return msgspec.json.encode(
+            _stringify_large_numbers(msgspec.to_builtins(self.body, str_keys=True, enc_hook=str))
+        )
 
     @property
     def code(self) -> str:
-        """Of its error; empty if there is none."""
-        return self.body.error.code if isinstance(self.body, Failure) else ""
+        """The code of its error; empty if there is none."""
+        return self.body.error.code if isinstance(self.body, FailureResult) else ""
 
     @property
     def status(self) -> HTTPStatus:
-        if not isinstance(self.body, Failure):
+        if not isinstance(self.body, FailureResult):
             return HTTPStatus.OK
         if self.body.error.details.get("reason") == _NOBODY:
             return HTTPStatus.UNAUTHORIZED
@@ -248,74 +254,106 @@ class Envelope:
 _MANY_DIGITS = re.compile(rb"[0-9]{16}")
 
 
-def _exact(value: Any) -> Any:
-    """The same with numbers as strings where readers would round them."""
+def _stringify_large_numbers(value: Any) -> Any:
+    """Return a value with integers as strings where JSON readers would round them."""
     match value:
         case dict():
-            return {name: _exact(inner) for name, inner in cast("dict[str, Any]", value).items()}
+            return {name: _stringify_large_numbers(inner) for name, inner in cast("dict[str, Any]", value).items()}
         case list() | tuple():
-            return [_exact(inner) for inner in cast("list[Any]", value)]
-        case int() if not isinstance(value, bool) and abs(value) > MAX_EXACT:
+            return [_stringify_large_numbers(inner) for inner in cast("list[Any]", value)]
+        case int() if not isinstance(value, bool) and abs(value) > MAX_EXACT_INTEGER:
             return str(value)
         case _:
             return value
 
 
-# What this face refuses itself
+# Errors in requests
 
 
 class Fault(BadRequest):
-    """A request that does not fit what is offered, in the words of the taxonomy."""
+    """An invalid request, with its code in the taxonomy."""
 
     def __init__(self, code: str, message: str, **details: Any) -> None:
         super().__init__(message, **details)
         self.code = code
 
 
-def missing_param(name: str, operation: str) -> Fault:
-    said = f"Missing required parameter {quoted(name)}" + (f" for operation {quoted(operation)}" if operation else "")
-    return Fault(MISSING_PARAM, said, param_name=name, operation=operation)
+def param_missing(name: str, operation: str) -> Fault:
+    message = f"Missing required parameter {quote(name)}" + (f" for operation {quote(operation)}" if operation else "")
+    return Fault(MISSING_PARAM, message, param_name=name, operation=operation)
 
 
 def unknown_params(operation: str, unknown: Iterable[str], valid: Iterable[str]) -> Fault:
-    names, known = list(unknown), list(valid)
+    names, valid_names = list(unknown), list(valid)
     if len(names) == 1:
-        said = f"Unknown parameter {quoted(names[0])} for operation {quoted(operation)}"
+        message = f"Unknown parameter {quote(names[0])} for operation {quote(operation)}"
     else:
-        said = f"Unknown parameter(s) for operation {quoted(operation)}: {listed(names)}"
-    details = {"operation": operation, "unknown_params": names, "valid_params": known}
-    return Fault(UNKNOWN_PARAM, f"{said}. Valid: {listed(known) or 'none'}", **details)
+        message = f"Unknown parameter(s) for operation {quote(operation)}: {quote_list(names)}"
+    details = {"operation": operation, "unknown_params": names, "valid_params": valid_names}
+    return Fault(UNKNOWN_PARAM, f"{message}. Valid: {quote_list(valid_names) or 'none'}", **details)
 
 
 def unknown_fields(unknown: Iterable[str], valid: Iterable[str], where: str = "input") -> Fault:
-    names, known = list(unknown), list(valid)
-    said = f"Unknown field(s) in {quoted(where)}: {listed(names)}"
-    return Fault(UNKNOWN_FIELD, f"{said}. Valid: {listed(known)}" if known else said, fields=names, valid=known)
+    names, valid_names = list(unknown), list(valid)
+    message = f"Unknown field(s) in {quote(where)}: {quote_list(names)}"
+    return Fault(
+        UNKNOWN_FIELD,
+        f"{message}. Valid: {quote_list(valid_names)}" if valid_names else message,
+        fields=names,
+        valid=valid_names,
+    )
 
 
 def wrong_type(name: str, expected: str, actual: str, **details: Any) -> Fault:
-    """Return the refusal of a parameter of a wrong type, or outside of what is allowed of its type."""
-    said = f"Parameter {quoted(name)} expected '{expected}', got '{actual}'"
-    return Fault(INVALID_TYPE, said, param_name=name, expected_type=expected, actual_type=actual, **details)
+    """Return the error for a parameter of a wrong type."""
+    message = f"Parameter {quote(name)} expected '{expected}', got '{actual}'"
+    return Fault(INVALID_TYPE, message, param_name=name, expected_type=expected, actual_type=actual, **details)
 
 
 def too_large(limit_type: LimitType, limit: int, actual: int, *, completed: bool = False) -> Fault:
-    """`completed`: what was asked for was done, and only the answer is too large."""
+    """Return the error for a request or response over a limit. `completed`: the operation itself succeeded."""
     details = {"limit_type": limit_type, "limit_value": limit, "actual_value": actual, "unit": UNITS[limit_type]}
     done = {"completed": True} if completed else {}
     return Fault(PAYLOAD_TOO_LARGE, f"Payload exceeds {limit_type} limit of {limit}", **details, **done)
 
 
-def quoted(text: str) -> str:
-    """Return a value of the caller's for a message, on one line."""
-    shown = "".join(each if each.isprintable() or each.isspace() else "?" for each in text[:MAX_NAME])
-    return f"'{_SPACES.sub(' ', shown)}'"
+# Errors in the parameters of collection operations
 
 
-def listed(names: Iterable[str]) -> str:
-    known = list(names)
-    more = f" and {len(known) - MAX_LISTED} more" if len(known) > MAX_LISTED else ""
-    return ", ".join(map(quoted, known[:MAX_LISTED])) + more
+@contextmanager
+def blame_param(operation: str, param: str, fields: Sequence[str] = ()) -> Generator[None]:
+    """Attribute errors to a parameter, with the valid names where a name is wrong."""
+    try:
+        yield
+    except InvalidQuery as error:
+        valid = _names(error, fields)
+        error.details = {"operation": operation, "param": param, **error.details, **({"valid": valid} if valid else {})}
+        raise
+
+
+def _names(error: InvalidQuery, fields: Sequence[str]) -> list[str]:
+    if isinstance(error, UnknownField):
+        return list(fields)
+    return list(FILTER_OPERATORS) if "operator" in error.details else []
+
+
+def invalid_param(operation: str, param: str, message: str, expected: str, value: Any = None) -> InvalidParams:
+    """Return the error for a parameter with an invalid value."""
+    return InvalidParams(message, operation=operation, param=param, expected=expected, got=type_name(value))
+
+
+def quote(text: str) -> str:
+    """Return a caller's value for a message: quoted, shortened, and on one line."""
+    printable = "".join(
+        character if character.isprintable() or character.isspace() else "?" for character in text[:MAX_NAME]
+    )
+    return f"'{_SPACES.sub(' ', printable)}'"
+
+
+def quote_list(names: Iterable[str]) -> str:
+    all_names = list(names)
+    more = f" and {len(all_names) - MAX_LISTED} more" if len(all_names) > MAX_LISTED else ""
+    return ", ".join(map(quote, all_names[:MAX_LISTED])) + more
 
 
 _SPACES = re.compile(r"[\s\ufeff]+")
@@ -323,71 +361,63 @@ _SPACES = re.compile(r"[\s\ufeff]+")
 
 # Messages
 
-# The public conformance suite takes these for a stack trace. The messages of Portico's own have none of them, but for
-# the second the words of a site or of a caller may be ordinary: "no table is free at noon".
+# The public conformance suite takes these for a stack trace. Portico's own messages have none of them. Those of a site
+# or a caller may match the second one innocently: "no table is free at noon".
 _TRACE = re.compile(r"typeerror|referenceerror|syntaxerror|/src/|/node_modules/|\.[tj]s:\d", re.IGNORECASE)
 _AT_A_PLACE = re.compile(r"(at)[\s\ufeff]+[^\s\ufeff]", re.IGNORECASE)
 
 
 def is_suspect(message: str) -> bool:
-    """Whether a checker of messages would take this for a stack trace."""
+    """Return whether a message checker would take this for a stack trace."""
     return bool(_TRACE.search(message) or _AT_A_PLACE.search(message))
 
 
 # Errors of the site
 
 
-Words: TypeAlias = Callable[[SiteError, Mapping[str, Any]], str]
-Found: TypeAlias = Callable[[SiteError], dict[str, Any]]
-
-
-def _as_it_is(error: SiteError, _: Mapping[str, Any]) -> str:
-    return str(error)
-
-
-def _nothing(_: SiteError) -> dict[str, Any]:
-    return {}
+MessageFunction: TypeAlias = Callable[[SiteError, Mapping[str, Any]], str]
+DetailsFunction: TypeAlias = Callable[[SiteError], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
-    """How errors of one kind are told: details by the taxonomy's names, from those that the site has for them."""
+class AqlErrorCode:
+    """The code, message and details of one error type. `details` maps the taxonomy's names to the site's."""
 
     name: str
     details: Mapping[str, tuple[str, ...]]
-    says: Words = _as_it_is
-    more: Found = _nothing
+    message: MessageFunction = lambda error, _: str(error)
+    defaults: DetailsFunction = lambda _: {}
 
-    def told(self, error: SiteError) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def details_of(self, error: SiteError) -> dict[str, Any]:
+        details: dict[str, Any] = {}
         for key, names in self.details.items():
-            known = [error.details[name] for name in (key, *names) if error.details.get(name) is not None]
-            if known:
-                found[key] = known[0]
-        return {**self.more(error), **found}
+            values = [error.details[name] for name in (key, *names) if error.details.get(name) is not None]
+            if values:
+                details[key] = values[0]
+        return {**self.defaults(error), **details}
 
 
-def _denied(error: SiteError, _: Mapping[str, Any]) -> str:
+def _permission_message(error: SiteError, _: Mapping[str, Any]) -> str:
     return f"Permission denied: {error}"
 
 
-def _broken(_: SiteError, __: Mapping[str, Any]) -> str:
+def _unavailable_message(_: SiteError, __: Mapping[str, Any]) -> str:
     return _BROKEN
 
 
-def _not_there(error: SiteError, details: Mapping[str, Any]) -> str:
+def _not_found_message(error: SiteError, details: Mapping[str, Any]) -> str:
     if "resource_id" not in details:
         return str(error)
-    kind = quoted(str(details.get("resource_type", "item")))
-    return f"Resource {kind} not found: {quoted(str(details['resource_id']))}"
+    kind = quote(str(details.get("resource_type", "item")))
+    return f"Resource {kind} not found: {quote(str(details['resource_id']))}"
 
 
-def _no_operation(error: SiteError, details: Mapping[str, Any]) -> str:
+def _unknown_operation_message(error: SiteError, details: Mapping[str, Any]) -> str:
     hint = f". {error.hint}" if error.hint else ""
-    return f"Unknown operation: {quoted(str(details.get('operation', '')))}{hint}"
+    return f"Unknown operation: {quote(str(details.get('operation', '')))}{hint}"
 
 
-def _too_much(error: SiteError, details: Mapping[str, Any]) -> str:
+def _too_large_message(error: SiteError, details: Mapping[str, Any]) -> str:
     if error.details.get("limit_type") in UNITS and "limit" in error.details:
         return f"Payload exceeds {details['limit_type']} limit of {details['limit_value']}"
     return str(error)
@@ -396,18 +426,18 @@ def _too_much(error: SiteError, details: Mapping[str, Any]) -> str:
 def _limit(error: SiteError) -> dict[str, Any]:
     limit_type = str(error.details.get("limit_type"))
     kind = limit_type if limit_type in UNITS else "array_elements"
-    # The site counts the characters of texts.
+    # The site counts characters of texts, not bytes.
     unit = "characters" if kind == "string_length" else UNITS[kind]
     return {"limit_type": kind, "unit": unit, "limit_value": 0, "actual_value": 0}
 
 
 def _rate(error: SiteError) -> dict[str, Any]:
-    seconds = max(1, ceil(float(error.details.get("retry_after", 1))))
+    seconds = retry_after(error)
     resets = datetime.now(UTC) + timedelta(seconds=seconds)
     return {"limit": 0, "remaining": 0, "window": "minute", "resets_at": resets, "retry_after_seconds": seconds}
 
 
-def _because(reason: str) -> Found:
+def _reason_details(reason: str) -> DetailsFunction:
     return lambda _: {"reason": reason}
 
 
@@ -419,10 +449,6 @@ def _token(error: SiteError) -> dict[str, Any]:
     return {"token": str(error.details.get("token", ""))[:TOKEN_SHOWN]}
 
 
-def _expired(error: SiteError) -> dict[str, Any]:
-    return {**_token(error), "current_time": datetime.now(UTC)}
-
-
 def _resource(error: SiteError) -> dict[str, Any]:
     kind = _RESOURCES.get(type(error))
     return {"resource_type": kind} if kind else {}
@@ -431,26 +457,24 @@ def _resource(error: SiteError) -> dict[str, Any]:
 _RESOURCES: Mapping[type[SiteError], str] = {
     UnknownCollection: "collection",
     UnknownItem: "item",
-    UnknownTask: "execution",  # as tasks are called here
+    UnknownTask: "execution",  # MCP-AQL's word for a task
 }
 
 
 def _param(error: SiteError) -> dict[str, Any]:
-    expected, actual = next((_MISFITS[kind] for kind in type(error).__mro__ if kind in _MISFITS), _MISFIT)
+    expected, actual = next(
+        (_EXPECTATIONS[kind] for kind in type(error).__mro__ if kind in _EXPECTATIONS), _ANY_EXPECTATION
+    )
     return {"param_name": "params", "expected_type": expected, "actual_type": actual}
 
 
-# What was expected and what came, where an error does not say it in its details.
-_MISFIT = ("a valid value", "an invalid value")
-_MISFITS: Mapping[type[SiteError], tuple[str, str]] = {
+# What was expected and what came, for errors whose details do not have it.
+_ANY_EXPECTATION = ("a valid value", "an invalid value")
+_EXPECTATIONS: Mapping[type[SiteError], tuple[str, str]] = {
     InvalidCursor: ("a cursor of this query", "another cursor"),
     UnsafeRegex: ("an RE2 pattern", "another pattern"),
     Unsupported: ("a supported request", "an unsupported request"),
 }
-
-
-def _state(error: SiteError) -> dict[str, Any]:
-    return {"resource_type": "execution"} if "task" in error.details else {}
 
 
 def _fields(error: SiteError) -> dict[str, Any]:
@@ -466,31 +490,38 @@ _TYPE_KEYS: Mapping[str, tuple[str, ...]] = {
 }
 _PERMISSION_KEYS: Mapping[str, tuple[str, ...]] = {"reason": (), "required_scope": ("scope",)}
 
-# There is no entry for SiteError itself: a new kind of error needs a code of its own.
-CODES: Mapping[type[SiteError], Code] = {
-    BadRequest: Code(INVALID_TYPE, _TYPE_KEYS, more=_param),
-    UnknownField: Code(UNKNOWN_FIELD, {"fields": (), "valid": ("known",)}, more=_fields),
-    TooLarge: Code(PAYLOAD_TOO_LARGE, {"limit_value": ("limit",), "actual_value": ("actual",)}, _too_much, _limit),
-    BudgetExceeded: Code(
+# SiteError itself has no entry: each new error type needs a code of its own.
+CODES: Mapping[type[SiteError], AqlErrorCode] = {
+    BadRequest: AqlErrorCode(INVALID_TYPE, _TYPE_KEYS, defaults=_param),
+    UnknownField: AqlErrorCode(UNKNOWN_FIELD, {"fields": (), "valid": ("known",)}, defaults=_fields),
+    TooLarge: AqlErrorCode(
+        PAYLOAD_TOO_LARGE, {"limit_value": ("limit",), "actual_value": ("actual",)}, _too_large_message, _limit
+    ),
+    BudgetExceeded: AqlErrorCode(
         PAYLOAD_TOO_LARGE,
         {"limit_value": ("limit",), "actual_value": ("actual",)},
-        more=lambda _: {"limit_type": "response_size", "unit": "tokens"},
+        defaults=lambda _: {"limit_type": "response_size", "unit": "tokens"},
     ),
-    NotFound: Code(
+    NotFound: AqlErrorCode(
         NOT_FOUND_RESOURCE,
         {"resource_type": ("collection",), "resource_id": ("id", "task", "execution_id")},
-        _not_there,
+        _not_found_message,
         _resource,
     ),
-    UnknownOperation: Code(NOT_FOUND_OPERATION, {"operation": (), "available": ()}, _no_operation),
-    Denied: Code(PERMISSION_DENIED, _PERMISSION_KEYS, _denied, _because("denied")),
-    Unauthenticated: Code(PERMISSION_DENIED, _PERMISSION_KEYS, _denied, _because(_NOBODY)),
-    Forbidden: Code(PERMISSION_DENIED, _PERMISSION_KEYS, _denied, _because("forbidden")),
-    AgentBlocked: Code(
-        PERMISSION_DENIED, {**_PERMISSION_KEYS, "verification_id": ()}, _denied, _because("agent_blocked")
+    UnknownOperation: AqlErrorCode(NOT_FOUND_OPERATION, {"operation": (), "available": ()}, _unknown_operation_message),
+    Denied: AqlErrorCode(PERMISSION_DENIED, _PERMISSION_KEYS, _permission_message, _reason_details("denied")),
+    Unauthenticated: AqlErrorCode(PERMISSION_DENIED, _PERMISSION_KEYS, _permission_message, _reason_details(_NOBODY)),
+    Forbidden: AqlErrorCode(PERMISSION_DENIED, _PERMISSION_KEYS, _permission_message, _reason_details("forbidden")),
+    AgentBlocked: AqlErrorCode(
+        PERMISSION_DENIED,
+        {**_PERMISSION_KEYS, "verification_id": ()},
+        _permission_message,
+        _reason_details("agent_blocked"),
     ),
-    StepNeeded: Code(PERMISSION_DENIED, _PERMISSION_KEYS, _denied, _because("step_not_reported")),
-    DangerDenied: Code(
+    StepNeeded: AqlErrorCode(
+        PERMISSION_DENIED, _PERMISSION_KEYS, _permission_message, _reason_details("step_not_reported")
+    ),
+    DangerDenied: AqlErrorCode(
         DANGER_DENIED,
         {
             "operation": (),
@@ -499,10 +530,10 @@ CODES: Mapping[type[SiteError], Code] = {
             "minimum_trust_required": ("required",),
             "reasons": (),
         },
-        _denied,
+        _permission_message,
         _reasons,
     ),
-    TrustInsufficient: Code(
+    TrustInsufficient: AqlErrorCode(
         TRUST_INSUFFICIENT,
         {
             "operation": (),
@@ -510,9 +541,9 @@ CODES: Mapping[type[SiteError], Code] = {
             "actual_trust": ("trust",),
             "danger_level": ("level", "danger"),
         },
-        _denied,
+        _permission_message,
     ),
-    ConfirmationNeeded: Code(
+    ConfirmationNeeded: AqlErrorCode(
         CONFIRMATION_REQUIRED,
         {
             "operation": (),
@@ -523,22 +554,32 @@ CODES: Mapping[type[SiteError], Code] = {
             "expires_at": ("expires",),
         },
     ),
-    InvalidToken: Code(TOKEN_INVALID, {}, more=_token),
-    TokenExpired: Code(TOKEN_EXPIRED, {"expired_at": ("expires_at",)}, more=_expired),
-    TokenUsed: Code(TOKEN_USED, {"consumed_at": ("used_at",)}, more=_token),
-    TokenMismatch: Code(TOKEN_MISMATCH, {"token_operation": (), "requested_operation": ("operation",)}, more=_token),
-    Conflict: Code(INVALID_STATE, {"resource_id": ("task",), "status": ("state",)}, more=_state),
-    VersionMismatch: Code(VERSION_MISMATCH, {}),
-    AlreadyExists: Code(ALREADY_EXISTS, {}),
-    KeyInUse: Code(ALREADY_EXISTS, {}),
-    OutcomeUnknown: Code(INTERNAL, {}),
-    RateLimited: Code(RATE_LIMIT, {"limit": ()}, more=_rate),
-    Unsupported: Code(INVALID_TYPE, _TYPE_KEYS, more=_param),
-    OperationFailed: Code(INTERNAL, {}),
-    TimedOut: Code(INTERNAL, {}),
-    Unavailable: Code(INTERNAL, {}, _broken),
-    ConfigError: Code(INTERNAL, {}, _broken),
-    SourceError: Code(INTERNAL, {}, _broken),
+    InvalidToken: AqlErrorCode(TOKEN_INVALID, {}, defaults=_token),
+    TokenExpired: AqlErrorCode(
+        TOKEN_EXPIRED,
+        {"expired_at": ("expires_at",)},
+        defaults=lambda error: {**_token(error), "current_time": datetime.now(UTC)},
+    ),
+    TokenUsed: AqlErrorCode(TOKEN_USED, {"consumed_at": ("used_at",)}, defaults=_token),
+    TokenMismatch: AqlErrorCode(
+        TOKEN_MISMATCH, {"token_operation": (), "requested_operation": ("operation",)}, defaults=_token
+    ),
+    Conflict: AqlErrorCode(
+        INVALID_STATE,
+        {"resource_id": ("task",), "status": ("state",)},
+        defaults=lambda error: {"resource_type": "execution"} if "task" in error.details else {},
+    ),
+    VersionMismatch: AqlErrorCode(VERSION_MISMATCH, {}),
+    AlreadyExists: AqlErrorCode(ALREADY_EXISTS, {}),
+    KeyInUse: AqlErrorCode(ALREADY_EXISTS, {}),
+    OutcomeUnknown: AqlErrorCode(INTERNAL, {}),
+    RateLimited: AqlErrorCode(RATE_LIMIT, {"limit": ()}, defaults=_rate),
+    Unsupported: AqlErrorCode(INVALID_TYPE, _TYPE_KEYS, defaults=_param),
+    OperationFailed: AqlErrorCode(INTERNAL, {}),
+    TimedOut: AqlErrorCode(INTERNAL, {}),
+    Unavailable: AqlErrorCode(INTERNAL, {}, _unavailable_message),
+    ConfigError: AqlErrorCode(INTERNAL, {}, _unavailable_message),
+    SourceError: AqlErrorCode(INTERNAL, {}, _unavailable_message),
 }
 
 
@@ -546,51 +587,53 @@ def code_of(error: SiteError) -> str:
     return error.code if isinstance(error, Fault) else _entry(error).name
 
 
-def _entry(error: SiteError) -> Code:
+def _entry(error: SiteError) -> AqlErrorCode:
     return next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
 
 
-def failure(error: SiteError, asking: Asking | None = None, operation: str = "", *, brief: bool = False) -> Failure:
-    """An error as the whole result of an operation. Where details are not allowed it is a brief one."""
-    known = _own_words(error)
-    code = code_of(known)
-    if isinstance(known, Fault):
-        text, details = known.message, dict(known.details)
+def failure_result(
+    error: SiteError, context: AqlRequestContext | None = None, operation: str = "", *, brief: bool = False
+) -> FailureResult:
+    """Return an error as the result of an operation. A `brief` one has no details."""
+    translated = _translate(error)
+    code = code_of(translated)
+    if isinstance(translated, Fault):
+        text, details = translated.message, dict(translated.details)
     else:
-        entry = _entry(known)
-        details = {name: _timed(value) for name, value in entry.told(known).items()}
+        entry = _entry(translated)
+        details = {name: _format_time(value) for name, value in entry.details_of(translated).items()}
         if "operation" in entry.details and operation:
             details.setdefault("operation", operation)
-        text = entry.says(known, details)
+        text = entry.message(translated, details)
     message = _readable(text, code, details)
     confirmation = _confirmation(details, message) if code == CONFIRMATION_REQUIRED else UNSET
     if is_suspect(text) and not _TRACE.search(text):
         details["explanation"] = text[:MAX_MESSAGE]
-    details = {} if brief or code == BATCH_INVALID else {**details, **labels(asking)}
-    return Failure(error=ErrorDetail(code=code, message=message, details=details), confirmation=confirmation)
+    details = {} if brief or code == BATCH_INVALID else {**details, **labels(context)}
+    return FailureResult(error=ErrorDetail(code=code, message=message, details=details), confirmation=confirmation)
 
 
 def _readable(text: str, code: str, details: Mapping[str, Any]) -> str:
-    """Return the text, or what its code means where the text would be taken for a stack trace."""
+    """Return the text, or the summary of its code if the text looks like a stack trace."""
     if not is_suspect(text):
         return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]}…"
-    named = str(details.get("param_name", "")) if code == INVALID_TYPE else ""
-    return f"Parameter {quoted(named)} has an invalid value" if named and not is_suspect(named) else SUMMARIES[code]
+    param = str(details.get("param_name", "")) if code == INVALID_TYPE else ""
+    return f"Parameter {quote(param)} has an invalid value" if param and not is_suspect(param) else SUMMARIES[code]
 
 
-def _timed(value: Any) -> Any:
+def _format_time(value: Any) -> Any:
     return whole_seconds(value) if isinstance(value, datetime) else value
 
 
-def labels(asking: Asking | None) -> dict[str, Any]:
-    """What a session and a request are called in logs."""
-    named = {"session_id": asking.session, "request_id": asking.request_id} if asking else {}
-    return {name: value for name, value in named.items() if value}
+def labels(context: AqlRequestContext | None) -> dict[str, Any]:
+    """Return the session and request ids that are known."""
+    values = {"session_id": context.session, "request_id": context.request_id} if context else {}
+    return {name: value for name, value in values.items() if value}
 
 
-def _confirmation(details: Mapping[str, Any], message: str) -> Confirmation:
+def _confirmation(details: Mapping[str, Any], message: str) -> ConfirmationDetails:
     text = str(details.get("confirmation_message", message))
-    return Confirmation(
+    return ConfirmationDetails(
         token=str(details.get("confirmation_token", "")),
         expires_at=details.get("expires_at"),
         message=message if is_suspect(text) else text,
@@ -598,8 +641,8 @@ def _confirmation(details: Mapping[str, Any], message: str) -> Confirmation:
     )
 
 
-def _own_words(error: SiteError) -> SiteError:
-    """What the site says of parameters, in the words of this face: never in those of the library that checked them."""
+def _translate(error: SiteError) -> SiteError:
+    """Reword the site's parameter errors in the taxonomy's terms, without the validation library's messages."""
     if not isinstance(error, InvalidParams):
         return error
     details = error.details
@@ -608,23 +651,23 @@ def _own_words(error: SiteError) -> SiteError:
         case {"unknown": [*unknown], "valid": [*valid]}:
             return unknown_params(operation, map(str, unknown), map(str, valid))
         case {"missing": [first, *_]}:
-            return missing_param(str(first), operation)
+            return param_missing(str(first), operation)
         case {"field": str() as field, "param": "input"}:
             return unknown_fields([field], ())
         case {"reason": str() as reason}:
-            return _misfit(param, operation, reason)
+            return _invalid_value(param, operation, reason)
         case _:
             return error
 
 
-def _misfit(param: str, operation: str, reason: str) -> Fault:
-    said = _EXPECTED.match(reason)
-    if said is None:
-        expected, actual = _MISFIT
-        text = f"Parameter {quoted(param)} does not fit operation {quoted(operation)}"
+def _invalid_value(param: str, operation: str, reason: str) -> Fault:
+    match = _EXPECTED.match(reason)
+    if match is None:
+        expected, actual = _ANY_EXPECTATION
+        text = f"Parameter {quote(param)} does not fit operation {quote(operation)}"
         return Fault(INVALID_TYPE, text, param_name=param, expected_type=expected, actual_type=actual)
     expected, actual = (
-        " or ".join(_JSON_NAMES.get(each, each) for each in each.split(" | ")) for each in said.groups()
+        " or ".join(_JSON_NAMES.get(name, name) for name in name.split(" | ")) for name in match.groups()
     )
     return wrong_type(param, expected, actual)
 

@@ -1,6 +1,6 @@
-"""What items say of each other. A field leads to an item by its id, @id or url, or by an object of the same name.
+"""Links between items. A field links to an item by its id, @id or url, or by an object with the same name.
 
-A link is read the same way from both its ends, so that what leads somewhere is also found from there.
+Links are read the same way from both ends, so that each one is found from its target too.
 """
 
 import time
@@ -15,21 +15,21 @@ from portico.requests import Caller
 from portico.site import Site
 
 VOCABULARY = ("isPartOf", "mentions", "author", "sameAs")
-KEYS = (ID, "@id", "url")  # what an item can be called by
+KEYS = (ID, "@id", "url")  # fields that identify an item
 NAME = "name"
-# Fields that say what the item itself is, not what it has to do with others.
+# Fields that describe the item itself, and never link to others.
 OWN = frozenset({*KEYS, "@type", "@context", *TITLES, "description"})
 MAX_MENTIONS = 128  # of one item
-MAX_FOUND = 200  # items of one collection, by one look
+MAX_FOUND = 200  # items of one collection, by one query
 MAX_QUERIES = 60
-SECONDS = 5.0
+TIMEOUT_SECONDS = 5.0
 
-Place: TypeAlias = tuple[str, str]  # the collection and the id of an item
+ItemKey: TypeAlias = tuple[str, str]  # the collection and the id of an item
 
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """What one field of an item says of another item."""
+    """A reference from a field of one item to another."""
 
     field: str
     keys: frozenset[str] = frozenset()
@@ -37,182 +37,184 @@ class Mention:
     types: frozenset[str] = frozenset()
 
     def may_be(self, item: Item) -> bool:
-        """Whether an item of the same name is of the kind that is meant."""
+        """Return whether an item with the same name also has one of the types."""
         return not self.types or not self.types.isdisjoint(_texts(item.data.get("@type")))
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
-    """One item leads to another through a field."""
+class ItemLink:
+    """A link from one item to another through a field."""
 
     source: Item
     target: Item
     type: str
 
 
-def place_of(item: Item) -> Place:
+def item_key(item: Item) -> ItemKey:
     return item.collection, item.id
 
 
-def keys_of(item: Item) -> frozenset[str]:
-    return frozenset({item.id, *(key for each in KEYS if each != ID for key in _texts(item.data.get(each)))})
+def references_of(item: Item) -> frozenset[str]:
+    return frozenset({item.id, *(key for field in KEYS if field != ID for key in _texts(item.data.get(field)))})
 
 
 def _names_of(item: Item) -> frozenset[str]:
     return _texts(item.data.get(NAME))
 
 
-def linking(collection: Collection) -> list[str]:
-    """The fields that could lead to other items."""
+def link_fields(collection: Collection) -> list[str]:
+    """Return the fields that could link to other items."""
     kinds = {FieldType.STRING, FieldType.OBJECT, FieldType.ARRAY, FieldType.ANY}
-    known = collection.fields.values()
-    own = (each for each in known if each.type in kinds and not each.path and "." not in each.name)
-    return [each.name for each in own if each.name not in OWN]
+    fields = collection.fields.values()
+    candidates = (field for field in fields if field.type in kinds and not field.path and "." not in field.name)
+    return [field.name for field in candidates if field.name not in OWN]
 
 
 def mentions_of(item: Item, relationship: str = "") -> list[Mention]:
-    """What an item says of others, in one of its fields or in all."""
-    found = (
+    """Return the references in one field of an item, or in all."""
+    mentions = (
         mention
         for name, value in item.data.items()
         if name not in OWN and (not relationship or name == relationship)
         for mention in _read(name, value)
     )
-    return list(dict.fromkeys(mention for mention, _ in zip(found, range(MAX_MENTIONS), strict=False)))
+    return list(dict.fromkeys(mention for mention, _ in zip(mentions, range(MAX_MENTIONS), strict=False)))
 
 
 def _read(name: str, value: Any) -> Iterator[Mention]:
-    for each in cast("list[Any]", value) if isinstance(value, list) else [value]:
-        if isinstance(each, str) and 0 < len(each) <= MAX_ID:
-            yield Mention(name, frozenset({each}))
-        elif isinstance(each, Mapping):
-            yield from _read_object(name, cast("Mapping[str, Any]", each))
+    for element in cast("list[Any]", value) if isinstance(value, list) else [value]:
+        if isinstance(element, str) and 0 < len(element) <= MAX_ID:
+            yield Mention(name, frozenset({element}))
+        elif isinstance(element, Mapping):
+            yield from _read_object(name, cast("Mapping[str, Any]", element))
 
 
-def _read_object(name: str, said: Mapping[str, Any]) -> Iterator[Mention]:
-    keys = frozenset(key for each in KEYS for key in _texts(said.get(each)))
-    # Whoever is named by an @id is that one and nobody else of the same name.
-    called = "" if "@id" in said else next(iter(_texts(said.get(NAME))), "")
-    if keys or called:
-        yield Mention(name, keys, called, _texts(said.get("@type")))
+def _read_object(name: str, value: Mapping[str, Any]) -> Iterator[Mention]:
+    keys = frozenset(key for field in KEYS for key in _texts(value.get(field)))
+    # A reference with an @id does not also match by name.
+    name_ = "" if "@id" in value else next(iter(_texts(value.get(NAME))), "")
+    if keys or name_:
+        yield Mention(name, keys, name_, _texts(value.get("@type")))
 
 
 def _texts(value: Any) -> frozenset[str]:
     values = cast("list[Any]", value) if isinstance(value, list) else [value]
-    return frozenset(each for each in values if isinstance(each, str) and 0 < len(each) <= MAX_ID)
+    return frozenset(text for text in values if isinstance(text, str) and 0 < len(text) <= MAX_ID)
 
 
 @dataclass(slots=True)
-class Linked:
-    """Finds linked items for one caller, among the collections it may read, as far as one answer may cost."""
+class LinkFinder:
+    """Finds linked items in the collections that one caller may read, within the limits of one request."""
 
     site: Site
     caller: Caller
     collections: tuple[str, ...]
     relationship: str = ""
     queries: int = 0
-    until: float = field(default_factory=lambda: time.monotonic() + SECONDS)
-    is_cut: bool = False  # there was more than could be looked at
+    deadline: float = field(default_factory=lambda: time.monotonic() + TIMEOUT_SECONDS)
+    is_truncated: bool = False  # a limit was reached
 
-    async def outgoing(self, items: Sequence[Item]) -> list[Link]:
-        """Where these items lead."""
-        said = [(item, mention) for item in items for mention in mentions_of(item, self.relationship)]
-        found = await self._meant([mention for _, mention in said])
-        return _links(said, found)
+    async def find_outgoing(self, items: Sequence[Item]) -> list[ItemLink]:
+        """Return the links out of these items."""
+        mentions = [(item, mention) for item in items for mention in mentions_of(item, self.relationship)]
+        items_ = await self._find_targets([mention for _, mention in mentions])
+        return _match_links(mentions, items_)
 
-    async def incoming(self, items: Sequence[Item]) -> list[Link]:
-        """What leads to these items."""
-        keys = sorted({key for item in items for key in keys_of(item)})
+    async def find_incoming(self, items: Sequence[Item]) -> list[ItemLink]:
+        """Return the links into these items."""
+        keys = sorted({key for item in items for key in references_of(item)})
         names = sorted({name for item in items for name in _names_of(item)})
-        found: list[Item] = []
-        for collection in self._known():
-            wanted = [each for each in linking(collection) if self.relationship in {"", each}]
-            found += await self._find(collection, _mentioning(collection, wanted, keys, names))
-        said = [(other, mention) for other in found for mention in mentions_of(other, self.relationship)]
-        return _links(said, items)
+        others: list[Item] = []
+        for collection in self._current_collections():
+            fields = [field for field in link_fields(collection) if self.relationship in {"", field}]
+            others += await self._find(collection, _mention_conditions(collection, fields, keys, names))
+        mentions = [(other, mention) for other in others for mention in mentions_of(other, self.relationship)]
+        return _match_links(mentions, items)
 
-    async def _meant(self, mentions: Sequence[Mention]) -> list[Item]:
+    async def _find_targets(self, mentions: Sequence[Mention]) -> list[Item]:
         keys = sorted({key for mention in mentions for key in mention.keys})
         names = sorted({mention.name for mention in mentions if mention.name})
-        found: list[Item] = []
-        for collection in self._known() if mentions else ():
-            called = [Condition(each, "in", part) for each in KEYS if _has(collection, each) for part in _parts(keys)]
-            named = [Condition(NAME, "in", part) for part in _parts(names) if _has(collection, NAME)]
-            found += await self._find(collection, [*called, *named])
-        return found
+        items: list[Item] = []
+        for collection in self._current_collections() if mentions else ():
+            key_conditions = [
+                Condition(field, "in", part) for field in KEYS if _has(collection, field) for part in _chunks(keys)
+            ]
+            name_conditions = [Condition(NAME, "in", part) for part in _chunks(names) if _has(collection, NAME)]
+            items += await self._find(collection, [*key_conditions, *name_conditions])
+        return items
 
-    def _known(self) -> Iterator[Collection]:
-        """The collections as they are now; one that has gone is passed over."""
-        known = self.site.catalog.collections
-        return (known[name] for name in self.collections if name in known)
+    def _current_collections(self) -> Iterator[Collection]:
+        """Yield the collections that still exist, as they are now."""
+        collections = self.site.catalog.collections
+        return (collections[name] for name in self.collections if name in collections)
 
     async def _find(self, collection: Collection, tests: Sequence[Condition]) -> list[Item]:
-        found: dict[str, Item] = {}
-        for some in _batches(tests):
-            if self.queries >= MAX_QUERIES or time.monotonic() > self.until:
-                self.is_cut = True
+        items: dict[str, Item] = {}
+        for batch in _batches(tests):
+            if self.queries >= MAX_QUERIES or time.monotonic() > self.deadline:
+                self.is_truncated = True
                 break
             self.queries += 1
-            page = await self.site.query(Query(collection.name, where=Or(some), limit=MAX_FOUND), self.caller)
-            self.is_cut = self.is_cut or bool(page.cursor)
-            found.update({item.id: item for item in page.items})
-        return list(found.values())
+            page = await self.site.query(Query(collection.name, where=Or(batch), limit=MAX_FOUND), self.caller)
+            self.is_truncated = self.is_truncated or bool(page.cursor)
+            items.update({item.id: item for item in page.items})
+        return list(items.values())
 
 
 def _batches(tests: Sequence[Condition]) -> Iterator[tuple[Condition, ...]]:
-    """Tests in parts that one question may have."""
-    some: list[Condition] = []
+    """Split conditions into as many as one query may have."""
+    batch: list[Condition] = []
     for test in tests:
-        values = sum(len(each.value) for each in (*some, test))
-        if len(some) == MAX_CONDITIONS or values > MAX_VALUES:
-            yield tuple(some)
-            some = []
-        some.append(test)
-    if some:
-        yield tuple(some)
+        values = sum(len(condition.value) for condition in (*batch, test))
+        if len(batch) == MAX_CONDITIONS or values > MAX_VALUES:
+            yield tuple(batch)
+            batch = []
+        batch.append(test)
+    if batch:
+        yield tuple(batch)
 
 
 def _has(collection: Collection, name: str) -> bool:
     return name == ID or name in collection.fields
 
 
-def _parts(values: Sequence[str]) -> list[tuple[str, ...]]:
+def _chunks(values: Sequence[str]) -> list[tuple[str, ...]]:
     return [tuple(values[start : start + MAX_LIST]) for start in range(0, len(values), MAX_LIST)]
 
 
-def _mentioning(
+def _mention_conditions(
     collection: Collection, fields: Iterable[str], keys: Sequence[str], names: Sequence[str]
 ) -> list[Condition]:
-    """The tests that items pass which lead to one of these keys or names."""
+    """Return the conditions for items that link to one of these keys or names."""
     tests: list[Condition] = []
     for name in fields:
-        known = collection.fields[name].type
-        if known != FieldType.OBJECT:
-            tests += [Condition(name, "in", part) for part in _parts(keys)]
-        if known != FieldType.STRING:
-            tests += [Condition(f"{name}.{each}", "in", part) for each in KEYS for part in _parts(keys)]
-            tests += [Condition(f"{name}.{NAME}", "in", part) for part in _parts(names)]
+        type_ = collection.fields[name].type
+        if type_ != FieldType.OBJECT:
+            tests += [Condition(name, "in", part) for part in _chunks(keys)]
+        if type_ != FieldType.STRING:
+            tests += [Condition(f"{name}.{key_field}", "in", part) for key_field in KEYS for part in _chunks(keys)]
+            tests += [Condition(f"{name}.{NAME}", "in", part) for part in _chunks(names)]
     return tests
 
 
-def _links(said: Iterable[tuple[Item, Mention]], known: Sequence[Item]) -> list[Link]:
-    """What the mentions lead to among known items: other items than their own, each once."""
-    by_key, by_name = _by(known, keys_of), _by(known, _names_of)
-    found: dict[tuple[Place, Place, str], Link] = {}
-    for source, mention in said:
-        called = [item for key in mention.keys for item in by_key.get(key, ())]
-        named = [item for item in by_name.get(mention.name, ()) if mention.may_be(item)]
-        for target in (*called, *named):
-            if place_of(target) != place_of(source):
-                found.setdefault(
-                    (place_of(source), place_of(target), mention.field), Link(source, target, mention.field)
+def _match_links(mentions: Iterable[tuple[Item, Mention]], items: Sequence[Item]) -> list[ItemLink]:
+    """Match references with items. Each link appears once, and never from an item to itself."""
+    by_key, by_name = _group_by(items, references_of), _group_by(items, _names_of)
+    links: dict[tuple[ItemKey, ItemKey, str], ItemLink] = {}
+    for source, mention in mentions:
+        by_keys = [item for key in mention.keys for item in by_key.get(key, ())]
+        by_names = [item for item in by_name.get(mention.name, ()) if mention.may_be(item)]
+        for target in (*by_keys, *by_names):
+            if item_key(target) != item_key(source):
+                links.setdefault(
+                    (item_key(source), item_key(target), mention.field), ItemLink(source, target, mention.field)
                 )
-    return list(found.values())
+    return list(links.values())
 
 
-def _by(items: Sequence[Item], told: Callable[[Item], Iterable[str]]) -> Mapping[str, Sequence[Item]]:
-    found: dict[str, list[Item]] = {}
+def _group_by(items: Sequence[Item], values_of: Callable[[Item], Iterable[str]]) -> Mapping[str, Sequence[Item]]:
+    groups: dict[str, list[Item]] = {}
     for item in items:
-        for each in told(item):
-            found.setdefault(each, []).append(item)
-    return found
+        for value in values_of(item):
+            groups.setdefault(value, []).append(item)
+    return groups

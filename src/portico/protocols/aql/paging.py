@@ -1,6 +1,6 @@
-"""Pages by cursor, on and back: which part of a list is wanted, and where the part that was found lies.
+"""Pagination by cursor, forward and backward: `first`, `after`, `last`, `before`, and the pageInfo of a page.
 
-A cursor stands for an item in the order of one query; going back is the same query in the turned order.
+A cursor stands for an item in the order of one query; paging backward is the same query in reverse order.
 """
 
 from collections.abc import Mapping
@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from portico.catalog import ID
-from portico.config import Aql
 from portico.errors import InvalidParams
-from portico.protocols.aql.complaints import concerning
-from portico.protocols.aql.envelopes import quoted
-from portico.protocols.aql.shapes import Asking, ParameterInfo, Warned
-from portico.query import Order, Page, Query, turned
+from portico.protocols.aql.envelopes import blame_param, quote
+from portico.protocols.aql.settings import AqlSettings
+from portico.protocols.aql.shapes import AqlRequestContext, OperationWarning, ParameterInfo
+from portico.query import Order, Page, Query, reverse_order
 from portico.site import Site
 
 PAGING = ("first", "after", "last", "before")
@@ -23,34 +22,34 @@ _TOGETHER = (("after", "first"), ("before", "last"))
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """So many items after a cursor, or so many before one."""
+class PageRequest:
+    """The size of a page, and the cursor that it comes after or before."""
 
     size: int
     cursor: str = ""
-    is_back: bool = False
+    is_backward: bool = False
 
     @property
     def param(self) -> str:
-        """The parameter that its cursor came in."""
-        return "before" if self.is_back else "after"
+        """The parameter that holds the cursor."""
+        return "before" if self.is_backward else "after"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A part of a list in its order, whichever way it was read."""
+class ResultPage:
+    """A page in the order of the list, whichever way it was read."""
 
     page: Page
     info: dict[str, Any]
 
 
-def parameters(settings: Aql, *, back: bool) -> tuple[ParameterInfo, ...]:
-    """They have no published default and no maximum: the one would stand beside `last`, the other is no error."""
-    size = f"{min(settings.page, settings.most)} without it, {settings.most} if more are wanted"
+def page_params(settings: AqlSettings, *, back: bool) -> tuple[ParameterInfo, ...]:
+    """Return the parameters, without a default (which would conflict with `last`) and a maximum (it is no error)."""
+    size = f"{min(settings.page, settings.most)} by default, {settings.most} at most"
     forth = (
         ParameterInfo(name="first", type="integer", required=False, description=f"Items of a page; {size}", minimum=1),
         ParameterInfo(
-            name="after", type="string", required=False, description="endCursor of the page before; needs `first`"
+            name="after", type="string", required=False, description="endCursor of the previous page; needs `first`"
         ),
     )
     if not back:
@@ -61,78 +60,86 @@ def parameters(settings: Aql, *, back: bool) -> tuple[ParameterInfo, ...]:
             name="last", type="integer", required=False, description=f"Items of a page from the end; {size}", minimum=1
         ),
         ParameterInfo(
-            name="before", type="string", required=False, description="startCursor of the page behind; needs `last`"
+            name="before", type="string", required=False, description="startCursor of the next page; needs `last`"
         ),
     )
 
 
-def read_part(params: Mapping[str, Any], settings: Aql, operation: str) -> tuple[Part, tuple[Warned, ...]]:
-    """The part that is wanted, no larger than the site allows."""
-    given = {name: params[name] for name in PAGING if params.get(name) is not None}
-    conflict = _conflict(given)
+def parse_page_request(
+    params: Mapping[str, Any], settings: AqlSettings, operation: str
+) -> tuple[PageRequest, tuple[OperationWarning, ...]]:
+    """Parse the paging parameters. A size beyond the site's maximum is reduced with a warning."""
+    present = {name: params[name] for name in PAGING if params.get(name) is not None}
+    conflict = _conflict(present)
     if conflict:
         raise InvalidParams(
             f"Parameters of 'pagination' conflict: {conflict}",
             operation=operation,
             param="pagination",
             expected="first, first with after, last, or last with before",
-            got=", ".join(given),
+            got=", ".join(present),
         )
-    name = "last" if "last" in given else "first"
-    wanted = given.get(name, min(settings.page, settings.most))
-    size = min(wanted, settings.most)
-    warned = (truncated(name, wanted, size, settings.most),) if size < wanted else ()
-    return Part(size, given.get("after", given.get("before", "")), name == "last"), warned
+    name = "last" if "last" in present else "first"
+    requested = present.get(name, min(settings.page, settings.most))
+    size = min(requested, settings.most)
+    warnings = (truncation_warning(name, requested, size, settings.most),) if size < requested else ()
+    return PageRequest(size, present.get("after", present.get("before", "")), name == "last"), warnings
 
 
-def _conflict(given: Mapping[str, Any]) -> str:
+def _conflict(present: Mapping[str, Any]) -> str:
     for one, other in _APART:
-        if one in given and other in given:
+        if one in present and other in present:
             return f"'{one}' excludes '{other}'"
     for cursor, size in _TOGETHER:
-        if cursor in given and size not in given:
+        if cursor in present and size not in present:
             return f"'{cursor}' needs '{size}'"
-    return next((f"'{each}' is empty" for each in ("after", "before") if given.get(each) == ""), "")
+    return next((f"'{name}' is empty" for name in ("after", "before") if present.get(name) == ""), "")
 
 
-def truncated(field: str, original: int, kept: int, limit: int) -> Warned:
-    return Warned(
+def truncation_warning(field: str, original: int, count: int, limit: int) -> OperationWarning:
+    return OperationWarning(
         code=TRUNCATED,
-        message=f"{quoted(field)} was cut from {original} to {kept}",
-        details={"field": field, "original_count": original, "truncated_count": kept, "limit": limit},
+        message=f"{quote(field)} was reduced from {original} to {count}",
+        details={"field": field, "original_count": original, "truncated_count": count, "limit": limit},
     )
 
 
-async def walked(site: Site, query: Query, part: Part, asking: Asking, operation: str) -> Found:
-    """A part of what a query finds, with a cursor for each of its ends."""
+async def fetch_page(
+    site: Site, query: Query, part: PageRequest, context: AqlRequestContext, operation: str
+) -> ResultPage:
+    """Return a page of a query's items, with a cursor for each end."""
     onward = (*query.order, Order(ID))
-    ahead = replace(query, order=turned(onward) if part.is_back else onward, limit=part.size, cursor=part.cursor)
-    with concerning(operation, part.param):
-        page = await site.query(ahead, asking.caller)
-    far = page.cursor or await _cursor_at(site, replace(ahead, order=turned(ahead.order), cursor=""), page, -1)
+    ahead = replace(
+        query, order=reverse_order(onward) if part.is_backward else onward, limit=part.size, cursor=part.cursor
+    )
+    with blame_param(operation, part.param):
+        page = await site.query(ahead, context.caller)
+    far = page.cursor or await _cursor_at(site, replace(ahead, order=reverse_order(ahead.order), cursor=""), page, -1)
     near = far if len(page.items) < 2 else await _cursor_at(site, ahead, page, 0)
     more, passed = bool(page.cursor), bool(part.cursor)
-    if part.is_back:
-        return Found(replace(page, items=page.items[::-1]), _info(page, part, passed, more, far, near))
-    return Found(page, _info(page, part, more, passed, near, far))
+    if part.is_backward:
+        return ResultPage(replace(page, items=page.items[::-1]), _info(page, part, passed, more, far, near))
+    return ResultPage(page, _info(page, part, more, passed, near, far))
 
 
-async def searched(site: Site, query: Query, part: Part, asking: Asking, operation: str) -> Found:
-    """A part of what a search finds. What is ranked is read from its best on."""
-    with concerning(operation, part.param):
-        page = await site.query(replace(query, limit=part.size, cursor=part.cursor), asking.caller)
-    return Found(page, _info(page, part, bool(page.cursor), bool(part.cursor), "", page.cursor))
+async def fetch_search_page(
+    site: Site, query: Query, part: PageRequest, context: AqlRequestContext, operation: str
+) -> ResultPage:
+    """Return a page of search results, best matches first."""
+    with blame_param(operation, part.param):
+        page = await site.query(replace(query, limit=part.size, cursor=part.cursor), context.caller)
+    return ResultPage(page, _info(page, part, bool(page.cursor), bool(part.cursor), "", page.cursor))
 
 
 async def _cursor_at(site: Site, query: Query, page: Page, number: int) -> str:
-    """The cursor of the first item that a query finds, if it is this one of the page and not the only one."""
+    """Return the cursor of a query's first item, if it is that item of the page and not the only one."""
     if not page.items:
         return ""
     one = await site.beside(replace(query, count=False), 1)
     return one.cursor if one.items and one.items[0].id == page.items[number].id else ""
 
 
-def _info(page: Page, part: Part, has_next: bool, has_previous: bool, start: str, end: str) -> dict[str, Any]:
+def _info(page: Page, part: PageRequest, has_next: bool, has_previous: bool, start: str, end: str) -> dict[str, Any]:
     return {
         "hasNextPage": has_next,
         "hasPreviousPage": has_previous,

@@ -1,6 +1,6 @@
-"""query_relationships: what an item has to do with others, step by step, as far as the caller may read.
+"""The `query_relationships` operation: the graph of links around one item, step by step.
 
-The answer is a part of the graph around one item. What a caller may not read is neither in it nor counted.
+Items that the caller may not read are neither returned nor counted.
 """
 
 import hashlib
@@ -15,18 +15,19 @@ from portico.config import Config
 from portico.errors import InvalidCursor, InvalidParams, UnknownItem
 from portico.items import Item, text_problem
 from portico.protocols.aql import paging
-from portico.protocols.aql.complaints import misfit
-from portico.protocols.aql.links import VOCABULARY, Link, Linked, Place, linking, place_of
+from portico.protocols.aql.envelopes import invalid_param
+from portico.protocols.aql.links import VOCABULARY, ItemKey, ItemLink, LinkFinder, item_key, link_fields
 from portico.protocols.aql.schemas import info_of
+from portico.protocols.aql.settings import AqlSettings
 from portico.protocols.aql.shapes import (
-    Answered,
-    Asking,
-    Example,
-    Offered,
+    AqlOperation,
+    AqlRequestContext,
+    AqlResult,
+    OperationWarning,
     ParameterInfo,
     RelationshipCapabilities,
+    RequestExample,
     TypeDetails,
-    Warned,
 )
 from portico.query import Condition, Query
 from portico.site import Site
@@ -39,7 +40,7 @@ PARTS = ("root", "relationships", "graph.nodes", "graph.edges")
 MAX_DEPTH = 3
 MAX_NODES = 200
 MAX_EDGES = 500
-MAX_TYPES = 100  # that are published
+MAX_TYPES = 100  # relationship types in introspection
 CURSOR_SECONDS = 3600.0
 
 ELEMENT = TypeDetails(
@@ -54,7 +55,7 @@ ELEMENT = TypeDetails(
 RELATIONSHIPS = TypeDetails(
     name="Relationships",
     kind="object",
-    description="What is linked to the root: each link once, nearest first. A link that closes a circle is there too.",
+    description="The links around the root: each once, nearest first, including those that close a circle.",
     fields=(
         ParameterInfo(name="root", type=ELEMENT.name, required=False),
         ParameterInfo(
@@ -76,34 +77,34 @@ RELATIONSHIPS = TypeDetails(
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    root: Place
+class RelationshipQuery:
+    root: ItemKey
     direction: Direction
     relationship: str
     depth: int
     include: tuple[str, ...]
-    part: paging.Part
-    warned: tuple[Warned, ...]
+    page: paging.PageRequest
+    warnings: tuple[OperationWarning, ...]
 
     @property
     def digest(self) -> str:
-        """The same for the same question, whichever page of it is wanted and whatever is shown of it."""
-        asked = [*self.root, self.direction, self.relationship, self.depth]
-        return hashlib.sha256(msgspec.json.encode(asked)).hexdigest()[:32]
+        """A hash of the query, the same for all its pages and for every `include`."""
+        query = [*self.root, self.direction, self.relationship, self.depth]
+        return hashlib.sha256(msgspec.json.encode(query)).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A link, seen from the item that was reached first."""
+    """A link, seen from the item nearer to the root."""
 
     type: str
     direction: Literal["incoming", "outgoing"]
-    source: Place
-    target: Place
+    source: ItemKey
+    target: ItemKey
     depth: int
 
     @property
-    def other(self) -> Place:
+    def neighbor(self) -> ItemKey:
         return self.target if self.direction == "outgoing" else self.source
 
     @property
@@ -112,19 +113,19 @@ class Relation:
 
 
 @dataclass(slots=True)
-class Walk:
-    """A walk through the graph, one step farther at a time."""
+class RelationshipTraversal:
+    """A breadth-first traversal of the graph."""
 
-    linked: Linked
+    linked: LinkFinder
     direction: Direction
-    relations: dict[tuple[Place, Place, str], Relation] = field(
-        default_factory=dict[tuple[Place, Place, str], Relation]
+    relations: dict[tuple[ItemKey, ItemKey, str], Relation] = field(
+        default_factory=dict[tuple[ItemKey, ItemKey, str], Relation]
     )
-    nodes: set[Place] = field(default_factory=set[Place])
-    is_cut: bool = False
+    nodes: set[ItemKey] = field(default_factory=set[ItemKey])
+    is_truncated: bool = False
 
-    async def from_root(self, root: Item, depth: int) -> None:
-        self.nodes.add(place_of(root))
+    async def traverse(self, root: Item, depth: int) -> None:
+        self.nodes.add(item_key(root))
         edge: list[Item] = [root]
         for step in range(1, depth + 1):
             edge = await self._step(edge, step)
@@ -132,50 +133,52 @@ class Walk:
                 break
 
     async def _step(self, items: Sequence[Item], depth: int) -> list[Item]:
-        """Note what is linked to these items; gives those that were not known yet."""
+        """Add the links of these items, and return the items that are new."""
         reached: list[Item] = []
         if self.direction != "incoming":
-            reached += self._noted(await self.linked.outgoing(items), "outgoing", depth)
+            reached += self._add_relations(await self.linked.find_outgoing(items), "outgoing", depth)
         if self.direction != "outgoing":
-            reached += self._noted(await self.linked.incoming(items), "incoming", depth)
+            reached += self._add_relations(await self.linked.find_incoming(items), "incoming", depth)
         return reached
 
-    def _noted(self, links: Iterable[Link], direction: Literal["incoming", "outgoing"], depth: int) -> list[Item]:
+    def _add_relations(
+        self, links: Iterable[ItemLink], direction: Literal["incoming", "outgoing"], depth: int
+    ) -> list[Item]:
         reached: list[Item] = []
         for link in links:
             other = link.target if direction == "outgoing" else link.source
-            edge = (place_of(link.source), place_of(link.target), link.type)
-            is_new = place_of(other) not in self.nodes
+            edge = (item_key(link.source), item_key(link.target), link.type)
+            is_new = item_key(other) not in self.nodes
             if edge in self.relations:
                 continue
             if len(self.relations) >= MAX_EDGES or (is_new and len(self.nodes) >= MAX_NODES):
-                self.is_cut = True
+                self.is_truncated = True
                 continue
             self.relations[edge] = Relation(link.type, direction, edge[0], edge[1], depth)
             if is_new:
-                self.nodes.add(place_of(other))
+                self.nodes.add(item_key(other))
                 reached.append(other)
         return reached
 
 
-def offered(site: Site, config: Config, collections: Sequence[str]) -> Offered | None:
-    """The operation over these collections; None if there are none."""
+def relationships_operation(site: Site, config: Config, collections: Sequence[str]) -> AqlOperation | None:
+    """Return the operation over these collections; None without any."""
     if not collections:
         return None
     relationships = Relationships(site, config, tuple(collections))
-    return Offered(
+    return AqlOperation(
         name=NAME,
         kind=Kind.READ,
         description=(
-            "What an item has to do with others: links by id, @id, url or name, out of its fields and into it, "
-            f"up to {MAX_DEPTH} steps far. Only what you may read is found.\nSimilar to list, but of links."
+            "Find the links between an item and others, by id, @id, url or name, in both directions, "
+            f"up to {MAX_DEPTH} steps away. Only items that you may read are found.\nSimilar to list, but of links."
         ),
         params=relationships.parameters(),
         returns=info_of(RELATIONSHIPS),
         run=relationships.run,
         examples=(
-            Example(
-                description="What leads to an item",
+            RequestExample(
+                description="The links into an item",
                 request={
                     "operation": NAME,
                     "params": {
@@ -202,13 +205,13 @@ class Relationships:
     collections: tuple[str, ...]
 
     def parameters(self) -> tuple[ParameterInfo, ...]:
-        forth = paging.parameters(self.config.aql, back=False)
+        forth = paging.page_params(self.config.section(AqlSettings), back=False)
         return (
             ParameterInfo(
                 name="root",
                 type=ELEMENT.name,
                 required=True,
-                description="The item to begin with: element_type, a collection, and element_name, an id",
+                description="The item to start from: element_type, a collection, and element_name, an id",
             ),
             ParameterInfo(
                 name="direction",
@@ -219,7 +222,10 @@ class Relationships:
                 enum=DIRECTIONS,
             ),
             ParameterInfo(
-                name="relationship", type="string", required=False, description="Only links by this field, as in author"
+                name="relationship",
+                type="string",
+                required=False,
+                description="Only links through this field, such as author",
             ),
             ParameterInfo(
                 name="depth",
@@ -234,131 +240,140 @@ class Relationships:
                 name="include",
                 type="array",
                 required=False,
-                description=f"Parts of the answer: {', '.join(PARTS)}; all without it",
+                description=f"Parts of the result: {', '.join(PARTS)}; all by default",
                 items={"type": "string", "enum": list(PARTS)},
             ),
             *forth,
         )
 
     def types(self, among: Iterable[str] | None = None) -> tuple[str, ...]:
-        """Fields that can lead somewhere; of texts, only those of the vocabulary are told before."""
-        known = self.site.catalog.collections
-        found = [
+        """Return the fields that can link to other items; of string fields, only those of the vocabulary."""
+        collections = self.site.catalog.collections
+        fields = [
             name
             for collection in (self.collections if among is None else among)
-            if collection in known
-            for name in linking(known[collection])
-            if known[collection].fields[name].type != FieldType.STRING
+            if collection in collections
+            for name in link_fields(collections[collection])
+            if collections[collection].fields[name].type != FieldType.STRING
         ]
-        return tuple(dict.fromkeys((*VOCABULARY, *found)))
+        return tuple(dict.fromkeys((*VOCABULARY, *fields)))
 
-    async def run(self, params: Mapping[str, Any], asking: Asking) -> Answered:
-        async with self.site.gate.charging(asking.caller):
-            readable = self._readable(asking)
-            wanted = self._read(params, readable)
-            place = self._place(wanted, asking)
-        root = await self._root(wanted.root, asking)
-        walk = Walk(Linked(self.site, asking.caller, readable, wanted.relationship), wanted.direction)
-        await walk.from_root(root, wanted.depth)
-        found = sorted(walk.relations.values(), key=lambda each: each.key)
-        rest = [each for each in found if place is None or each.key > place]
-        warned = wanted.warned
-        if walk.is_cut or walk.linked.is_cut:
-            warned = (*warned, paging.truncated("relationships", len(found) + 1, len(found), len(found)))
-        return Answered(self._told(wanted, rest, asking), warned)
+    async def run(self, params: Mapping[str, Any], context: AqlRequestContext) -> AqlResult:
+        readable = self._readable(context)
+        query = self._read(params, readable)
+        position = self._cursor_position(query, context)
+        root = await self._fetch_root(query.root, context)
+        traversal = RelationshipTraversal(
+            LinkFinder(self.site, context.caller, readable, query.relationship), query.direction
+        )
+        await traversal.traverse(root, query.depth)
+        relations = sorted(traversal.relations.values(), key=lambda relation: relation.key)
+        rest = [relation for relation in relations if position is None or relation.key > position]
+        warnings = query.warnings
+        if traversal.is_truncated or traversal.linked.is_truncated:
+            warnings = (
+                *warnings,
+                paging.truncation_warning("relationships", len(relations) + 1, len(relations), len(relations)),
+            )
+        return AqlResult(self._render(query, rest, context), warnings)
 
-    def _readable(self, asking: Asking) -> tuple[str, ...]:
-        readable = set(self.site.gate.readable(asking.caller))
-        return tuple(each for each in self.collections if each in readable)
+    def _readable(self, context: AqlRequestContext) -> tuple[str, ...]:
+        readable = set(self.site.access.readable(context.caller))
+        return tuple(name for name in self.collections if name in readable)
 
-    def _read(self, params: Mapping[str, Any], readable: Sequence[str]) -> Wanted:
-        part, warned = paging.read_part(params, self.config.aql, NAME)
+    def _read(self, params: Mapping[str, Any], readable: Sequence[str]) -> RelationshipQuery:
+        part, warnings = paging.parse_page_request(params, self.config.section(AqlSettings), NAME)
         relationship = params.get("relationship") or ""
-        known = self.site.catalog.collections
+        collections = self.site.catalog.collections
         if relationship and not self._is_known(relationship, readable):
             raise InvalidParams(
-                f"No field '{relationship[:128]}' leads from one item to another",
+                f"No field '{relationship[:128]}' links items",
                 operation=NAME,
                 param="relationship",
                 expected="a relationship",
-                valid=list(self.types(each for each in readable if each in known)),
+                valid=list(self.types(name for name in readable if name in collections)),
             )
-        return Wanted(
+        return RelationshipQuery(
             _read_root(params.get("root"), readable),
             _read_direction(params.get("direction", "both")),
             relationship,
             _read_depth(params.get("depth", 1)),
             _read_include(params.get("include")),
             part,
-            warned,
+            warnings,
         )
 
     def _is_known(self, relationship: str, readable: Sequence[str]) -> bool:
-        known = self.site.catalog.collections
-        fields = (linking(known[each]) for each in readable if each in known)
-        return relationship in VOCABULARY or any(relationship in each for each in fields)
+        collections = self.site.catalog.collections
+        fields = (link_fields(collections[name]) for name in readable if name in collections)
+        return relationship in VOCABULARY or any(relationship in name for name in fields)
 
-    def _place(self, wanted: Wanted, asking: Asking) -> tuple[Any, ...] | None:
-        """Where the page before ended."""
-        if not wanted.part.cursor:
+    def _cursor_position(self, query: RelationshipQuery, context: AqlRequestContext) -> tuple[Any, ...] | None:
+        """Return the position of the last relation on the previous page."""
+        if not query.page.cursor:
             return None
-        told = self.site.unseal(wanted.part.cursor, asking.caller)
-        if told is None or told.get("of") != wanted.digest:
+        content = self.site.tokens.unseal(query.page.cursor, context.caller)
+        if content is None or content.get("of") != query.digest:
             raise InvalidCursor(
                 "The cursor does not belong to this query",
                 operation=NAME,
                 param="after",
-                hint="Send the query again exactly as it was, or start again without a cursor.",
+                hint="Send the query again unchanged, or start again without a cursor.",
             )
-        depth, type, direction, source, target = told["place"]
+        depth, type, direction, source, target = content["place"]
         return depth, type, direction, tuple(source), tuple(target)
 
-    async def _root(self, root: Place, asking: Asking) -> Item:
+    async def _fetch_root(self, root: ItemKey, context: AqlRequestContext) -> Item:
         collection, id = root
-        wanted = () if text_problem(id) else (id,)
-        page = await self.site.query(Query(collection, where=Condition(ID, "in", wanted), limit=1), asking.caller)
+        ids = () if text_problem(id) else (id,)
+        page = await self.site.query(Query(collection, where=Condition(ID, "in", ids), limit=1), context.caller)
         if not page.items:
             raise UnknownItem(f"{collection} has no item '{id[:100]}'", collection=collection, id=id[:100])
         return page.items[0]
 
-    def _told(self, wanted: Wanted, rest: Sequence[Relation], asking: Asking) -> dict[str, Any]:
-        size = wanted.part.size
+    def _render(self, query: RelationshipQuery, rest: Sequence[Relation], context: AqlRequestContext) -> dict[str, Any]:
+        size = query.page.size
         page = rest[:size]
-        nodes = dict.fromkeys([wanted.root, *(place for each in page for place in (each.source, each.target))])
+        nodes = dict.fromkeys([query.root, *(place for element in page for place in (element.source, element.target))])
         graph = {
-            "nodes": [{"id": _node(each), **_element(each)} for each in nodes],
-            "edges": [{"source": _node(e.source), "target": _node(e.target), "type": e.type} for e in page],
+            "nodes": [{"id": _node_id(element), **_element(element)} for element in nodes],
+            "edges": [{"source": _node_id(e.source), "target": _node_id(e.target), "type": e.type} for e in page],
         }
-        shown = {part: graph[part] for part in graph if f"graph.{part}" in wanted.include}
+        graph_parts = {part: graph[part] for part in graph if f"graph.{part}" in query.include}
         data: dict[str, Any] = {}
-        if "root" in wanted.include:
-            data["root"] = _element(wanted.root)
-        if "relationships" in wanted.include:
-            data["relationships"] = [_relation(each) for each in page]
-        return {**data, **({"graph": shown} if shown else {}), "pageInfo": self._info(wanted, rest, asking)}
+        if "root" in query.include:
+            data["root"] = _element(query.root)
+        if "relationships" in query.include:
+            data["relationships"] = [_relation(element) for element in page]
+        return {**data, **({"graph": graph_parts} if graph_parts else {}), "pageInfo": self._info(query, rest, context)}
 
-    def _info(self, wanted: Wanted, rest: Sequence[Relation], asking: Asking) -> dict[str, Any]:
-        size = wanted.part.size
-        info: dict[str, Any] = {"hasNextPage": len(rest) > size, "hasPreviousPage": bool(wanted.part.cursor)}
+    def _info(self, query: RelationshipQuery, rest: Sequence[Relation], context: AqlRequestContext) -> dict[str, Any]:
+        size = query.page.size
+        info: dict[str, Any] = {"hasNextPage": len(rest) > size, "hasPreviousPage": bool(query.page.cursor)}
         if rest:
-            place = {"of": wanted.digest, "place": rest[:size][-1].key}
-            info["endCursor"] = self.site.seal(place, asking.caller, CURSOR_SECONDS)
+            position = {"of": query.digest, "place": rest[:size][-1].key}
+            info["endCursor"] = self.site.tokens.seal(position, context.caller, CURSOR_SECONDS)
         return {**info, "pageSize": size}
 
 
-def _node(place: Place) -> str:
+def _node_id(place: ItemKey) -> str:
     return "/".join(place)
 
 
-def _element(place: Place) -> dict[str, str]:
+def _element(place: ItemKey) -> dict[str, str]:
     return {"element_type": place[0], "element_name": place[1]}
 
 
-def _relation(each: Relation) -> dict[str, Any]:
-    return {"type": each.type, "direction": each.direction, "target": _element(each.other), "depth": each.depth}
+def _relation(relation: Relation) -> dict[str, Any]:
+    return {
+        "type": relation.type,
+        "direction": relation.direction,
+        "target": _element(relation.neighbor),
+        "depth": relation.depth,
+    }
 
 
-def _read_root(raw: Any, readable: Sequence[str]) -> Place:
+def _read_root(raw: Any, readable: Sequence[str]) -> ItemKey:
     match raw:
         case {"element_type": str() as collection, "element_name": str() as id, **rest} if not rest:
             if collection in readable:
@@ -372,21 +387,21 @@ def _read_root(raw: Any, readable: Sequence[str]) -> Place:
             )
         case _:
             expected = "element_type and element_name"
-            raise misfit(NAME, "root", f"'root' must have {expected}", expected, raw)
+            raise invalid_param(NAME, "root", f"'root' must have {expected}", expected, raw)
 
 
 def _read_direction(raw: Any) -> Direction:
-    found: Direction | None = next((each for each in DIRECTIONS if each == raw), None)
-    if found is None:
-        raise misfit(
+    matching: Direction | None = next((direction for direction in DIRECTIONS if direction == raw), None)
+    if matching is None:
+        raise invalid_param(
             NAME, "direction", f"'direction' must be one of {', '.join(DIRECTIONS)}", ", ".join(DIRECTIONS), raw
         )
-    return found
+    return matching
 
 
 def _read_depth(raw: Any) -> int:
     if type(raw) is not int or not 1 <= raw <= MAX_DEPTH:
-        raise misfit(NAME, "depth", f"'depth' must be between 1 and {MAX_DEPTH}", f"1 to {MAX_DEPTH}", raw)
+        raise invalid_param(NAME, "depth", f"'depth' must be between 1 and {MAX_DEPTH}", f"1 to {MAX_DEPTH}", raw)
     return raw
 
 
@@ -394,6 +409,6 @@ def _read_include(raw: Any) -> tuple[str, ...]:
     if raw is None:
         return PARTS
     parts = cast("list[Any]", raw) if isinstance(raw, list) else []
-    if not parts or any(each not in PARTS for each in parts):
-        raise misfit(NAME, "include", f"'include' must be a list of {', '.join(PARTS)}", ", ".join(PARTS), parts)
-    return tuple(each for each in PARTS if each in parts)
+    if not parts or any(part not in PARTS for part in parts):
+        raise invalid_param(NAME, "include", f"'include' must be a list of {', '.join(PARTS)}", ", ".join(PARTS), parts)
+    return tuple(part for part in PARTS if part in parts)

@@ -6,51 +6,73 @@ POST /aql/{endpoint}   those of one family, as in /aql/read
 There are no sessions here: what an agent begins ends when it says so, or when it is silent for too long.
 """
 
+from functools import partial
 from http import HTTPStatus
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import Scope
 
 from portico.config import Config
-from portico.errors import Forbidden, NotFound, SiteError, TooLarge
-from portico.protocols.aql.endpoint import Endpoint
-from portico.protocols.aql.envelopes import RATE_LIMIT, Envelope, Failure, failure, too_large, wrong_type
-from portico.protocols.aql.shapes import Asking
-from portico.protocols.aql.surface import Surface
-from portico.protocols.http import BEARER, is_from_elsewhere, read_body
-from portico.protocols.rest.operations import answering
+from portico.errors import NotFound, SiteError, TooLarge
+from portico.protocols import Mounted, Services
+from portico.protocols.aql.endpoint import AqlEndpoint
+from portico.protocols.aql.envelopes import RATE_LIMIT, Envelope, FailureResult, failure_result, too_large, wrong_type
+from portico.protocols.aql.settings import AqlSettings
+from portico.protocols.aql.shapes import AqlRequestContext
+from portico.protocols.aql.surface import OperationRegistry
+from portico.protocols.edge import EdgePolicy, check_origin
+from portico.protocols.http import BEARER, read_body
+from portico.protocols.problems import make_handler, refusal
 from portico.requests import Caller
 from portico.site import Site
-from portico.telemetry import Observe
+from portico.telemetry import Recorder
 
 PATH = "/aql"
 JSON = "application/json"
 
 
-def routes(site: Site, config: Config, observe: Observe) -> list[BaseRoute]:
-    if config.aql.mode == "none":
+def mount(services: Services) -> Mounted:
+    config = services.config
+    return Mounted(
+        routes=routes(services.site, config, services.record), render_error=render_error, policy=edge_policy(config)
+    )
+
+
+def routes(site: Site, config: Config, record: Recorder) -> list[BaseRoute]:
+    if config.section(AqlSettings).mode == "none":
         return []
-    surface = Surface(site, config)
-    endpoint = Endpoint(surface, site, config, observe)
+    surface = OperationRegistry(site, config)
+    endpoint = AqlEndpoint(surface, site, config, record)
 
     async def answer(request: Request, caller: Caller) -> Response:
-        async with site.gate.charging(caller):
-            _check_page(request, config)
-            family = _family(request, surface)
-            body = await _body(request, config.aql.request_bytes)
-        return _response(await endpoint.answer(body, family, Asking(caller)))
+        family = _family(request, surface)
+        body = await _body(request, config.section(AqlSettings).request_bytes)
+        return _response(await endpoint.answer(body, family, AqlRequestContext(caller)))
 
-    told = answering(answer, site, _refused)
-    return [Route(PATH, told, methods=["POST"]), Route(f"{PATH}/{{endpoint}}", told, methods=["POST"])]
+    handler = make_handler(answer, render_error)
+    return [Route(PATH, handler, methods=["POST"]), Route(f"{PATH}/{{endpoint}}", handler, methods=["POST"])]
 
 
-def _check_page(request: Request, config: Config) -> None:
-    if is_from_elsewhere(request, config.server):
-        raise Forbidden("Pages of this origin may run nothing here", hint="The operator decides which origins may.")
+def edge_policy(config: Config) -> EdgePolicy:
+    """Return how the edge admits requests of this protocol."""
+    check = partial(check_origin, server=config.server)
+    return EdgePolicy(check=check, max_body=config.section(AqlSettings).request_bytes)
 
 
-def _family(request: Request, surface: Surface) -> str | None:
+def render_error(_: Request | Scope, error: Exception) -> Response:
+    match error:
+        case SiteError():
+            return _response(Envelope(failure_result(error)))
+        case HTTPException():
+            return refusal(HTTPStatus(error.status_code), error.detail, error.headers)
+        case _:
+            return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "The server failed")
+
+
+def _family(request: Request, surface: OperationRegistry) -> str | None:
     name = request.path_params.get("endpoint")
     if name is not None and name not in surface.families():
         raise NotFound("There is no such endpoint", collection="endpoint", id=name[:80])
@@ -68,19 +90,15 @@ async def _body(request: Request, most: int) -> bytes:
         raise too_large("request_size", most, error.details["actual"]) from error
 
 
-def _refused(_: Request, error: SiteError) -> Response:
-    return _response(Envelope(failure(error)))
-
-
 def _response(envelope: Envelope) -> Response:
     # What is said here is for one caller, and of this moment.
     headers = {"cache-control": "no-store", **_headers(envelope)}
-    return Response(envelope.encoded, envelope.status, headers, JSON)
+    return Response(envelope.json, envelope.status, headers, JSON)
 
 
 def _headers(envelope: Envelope) -> dict[str, str]:
     if envelope.status == HTTPStatus.UNAUTHORIZED:
         return {"www-authenticate": BEARER}
-    if envelope.code != RATE_LIMIT or not isinstance(envelope.body, Failure):
+    if envelope.code != RATE_LIMIT or not isinstance(envelope.body, FailureResult):
         return {}
     return {"retry-after": str(envelope.body.error.details.get("retry_after_seconds", 1))}

@@ -1,6 +1,6 @@
-"""Which fields of an item are shown: presets, paths and computed ones. Knows no page and no caller.
+"""Field selection: presets, paths and computed fields. Knows no page and no caller.
 
-`@type` and `@id` are called schema_type and schema_id, because paths of MCP-AQL begin with a letter.
+`@type` and `@id` are named schema_type and schema_id, because paths of MCP-AQL begin with a letter.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, cast
 from portico.catalog import ID, Collection
 from portico.errors import UnknownField
 from portico.items import TITLES, Item, type_name
-from portico.protocols.aql.complaints import misfit
+from portico.protocols.aql.envelopes import invalid_param
 from portico.protocols.aql.shapes import ParameterInfo, TypeDetails
 from portico.protocols.aql.types import SCHEMA_NAMES
 from portico.query import project
@@ -35,9 +35,9 @@ SELECTION = TypeDetails(
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Fields to show of every item, beside its id."""
+    """The fields to return of every item, besides its id."""
 
-    fields: tuple[str, ...] = ()  # paths, by the names that the items have
+    fields: tuple[str, ...] = ()  # paths with the items' own names
     whole: bool = False
     versions: tuple[str, ...] = ()
     computed: tuple[str, ...] = ()
@@ -46,84 +46,86 @@ class Selection:
         return Selection(
             tuple(dict.fromkeys((*self.fields, *other.fields))),
             self.whole or other.whole,
-            tuple(each for each in VERSIONS if each in {*self.versions, *other.versions}),
+            tuple(name for name in VERSIONS if name in {*self.versions, *other.versions}),
             tuple(dict.fromkeys((*self.computed, *other.computed))),
         )
 
 
-def parameters(default: Preset) -> tuple[ParameterInfo, ParameterInfo]:
-    """`fields` and `preset`. They have no published default: the one would be added to what the other says."""
+def selection_params(default: Preset) -> tuple[ParameterInfo, ParameterInfo]:
+    """Return `fields` and `preset`, without a default: one's default would be added to the other's value."""
     return (
         ParameterInfo(
             name="fields",
             type=SELECTION.name,
             required=False,
-            description=f"Fields to show: {', '.join(PRESETS)}, or a list of paths. Without it: {default}",
+            description=f"Fields to return: {', '.join(PRESETS)}, or a list of paths. Default: {default}",
         ),
         ParameterInfo(
             name="preset",
             type="string",
             required=False,
-            description="A preset; together with a list in `fields` both are shown",
+            description="A preset; combined with a list in `fields`",
             enum=PRESETS,
         ),
     )
 
 
 def preset_fields(collection: Collection, preset: Preset) -> tuple[str, ...]:
-    """The fields of a preset that name any: the full one shows all."""
-    known = collection.fields
-    title = next((each for each in TITLES if each in known), "")
-    minimal = [each for each in (title, "url") if each and each in known]
+    """Return the fields of the minimal or standard preset; the full one has all."""
+    fields = collection.fields
+    title = next((name for name in TITLES if name in fields), "")
+    minimal = [name for name in (title, "url") if name and name in fields]
     if preset == "minimal":
         return tuple(minimal)
-    scalars = [each.name for each in known.values() if each.is_typed and each.name not in LONG]
-    described = [each for each in ("description",) if each in known]
+    scalars = [name.name for name in fields.values() if name.is_typed and name.name not in LONG]
+    described = [name for name in ("description",) if name in fields]
     return tuple(dict.fromkeys([*minimal, *described, *scalars]))[:MAX_STANDARD]
 
 
-def described(collection: Collection, default: Preset) -> str:
-    """What the presets of a collection show."""
+def describe_presets(collection: Collection, default: Preset) -> str:
+    """Describe the presets of a collection."""
     minimal, standard = (
-        ", ".join(map(shown_name, (ID, *preset_fields(collection, each)))) for each in ("minimal", "standard")
+        ", ".join(map(public_name, (ID, *preset_fields(collection, preset)))) for preset in ("minimal", "standard")
     )
     return (
-        f"Presets of fields: minimal = {minimal}; standard = {standard}, _version, _etag; full = everything. "
-        f"Without fields: {default}."
+        f"Field presets: minimal = {minimal}; standard = {standard}, _version, _etag; full = everything. "
+        f"Default: {default}."
     )
 
 
-def shown_name(own: str) -> str:
+def public_name(own: str) -> str:
     return SCHEMA_NAMES.get(own, own)
 
 
 def own_name(name: str, collection: Collection) -> str:
-    """A field as the items call it."""
+    """Return the items' own name of a field."""
     return name if name in collection.fields else OWN_NAMES.get(name, name)
 
 
 def field_names(collection: Collection) -> list[str]:
-    """The names that a filter, a sort or a selection may begin with."""
-    return [ID, *(shown_name(each) for each in collection.fields if each != ID)]
+    """Return the names that a path in a filter, a sort or a selection may begin with."""
+    return [ID, *(public_name(name) for name in collection.fields if name != ID)]
 
 
 def read_selection(
     params: Mapping[str, Any], collection: Collection, default: Preset, computed: Sequence[str], operation: str
 ) -> Selection:
-    """What `fields` and `preset` ask for; UnknownField for what the collection does not have."""
+    """Parse `fields` and `preset`. Raises UnknownField for a field that the collection does not have."""
     fields, preset = params.get("fields"), params.get("preset")
-    chosen = [_preset(each, collection, operation) for each in (fields, preset) if isinstance(each, str)]
+    chosen = [_parse_preset(choice, collection, operation) for choice in (fields, preset) if isinstance(choice, str)]
     if isinstance(fields, list):
-        chosen.append(_paths(cast("list[Any]", fields), collection, computed, operation))
+        chosen.append(_parse_paths(cast("list[Any]", fields), collection, computed, operation))
     elif fields is not None and not isinstance(fields, str):
-        raise misfit(operation, "fields", "'fields' must be a preset or a list of paths", "preset or array", fields)
-    found = chosen[0] if chosen else _preset(default, collection, operation)
-    for each in chosen[1:]:
-        found |= each
-    return found
+        raise invalid_param(
+            operation, "fields", "'fields' must be a preset or a list of paths", "preset or array", fields
+        )
+    selection = chosen[0] if chosen else _parse_preset(default, collection, operation)
+    for choice in chosen[1:]:
+        selection |= choice
+    return selection
 
 
-def _preset(name: str, collection: Collection, operation: str) -> Selection:
+def _parse_preset(name: str, collection: Collection, operation: str) -> Selection:
     match name:
         case "minimal":
             return Selection(preset_fields(collection, name))
@@ -133,19 +135,21 @@ def _preset(name: str, collection: Collection, operation: str) -> Selection:
             return Selection(whole=True, versions=VERSIONS)
         case _:
             expected = ", ".join(PRESETS)
-            raise misfit(operation, "fields", f"There is no preset '{name[:64]}'; known: {expected}", expected, name)
+            raise invalid_param(
+                operation, "fields", f"There is no preset '{name[:64]}'; known: {expected}", expected, name
+            )
 
 
-def _paths(paths: list[Any], collection: Collection, computed: Sequence[str], operation: str) -> Selection:
-    found = Selection()
+def _parse_paths(paths: list[Any], collection: Collection, computed: Sequence[str], operation: str) -> Selection:
+    selection = Selection()
     for path in paths:
-        found |= _path(path, collection, computed, operation)
-    return found
+        selection |= _parse_path(path, collection, computed, operation)
+    return selection
 
 
-def _path(path: Any, collection: Collection, computed: Sequence[str], operation: str) -> Selection:
+def _parse_path(path: Any, collection: Collection, computed: Sequence[str], operation: str) -> Selection:
     if not isinstance(path, str):
-        raise misfit(operation, "fields", f"A path must be a string, not {type_name(path)}", "string", path)
+        raise invalid_param(operation, "fields", f"A path must be a string, not {type_name(path)}", "string", path)
     head, _, rest = path.partition(".")
     if path in VERSIONS:
         return Selection(versions=(path,))
@@ -157,7 +161,7 @@ def _path(path: Any, collection: Collection, computed: Sequence[str], operation:
     try:
         collection.field(own)
     except UnknownField as error:
-        valid = [*field_names(collection), *VERSIONS, *(f"{COMPUTED}.{each}" for each in computed)]
+        valid = [*field_names(collection), *VERSIONS, *(f"{COMPUTED}.{name}" for name in computed)]
         raise UnknownField(
             f"{collection.name} has no field '{path[:128]}'",
             field=path[:128],
@@ -169,18 +173,20 @@ def _path(path: Any, collection: Collection, computed: Sequence[str], operation:
     return Selection((own,))
 
 
-def shown(item: Item, collection: Collection, selection: Selection, computed: Mapping[str, Any]) -> dict[str, Any]:
-    """An item as one flat object. A field it lacks is left out."""
+def render_item(
+    item: Item, collection: Collection, selection: Selection, computed: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return an item as one flat object, without the fields that it lacks."""
     tags = {"_version": item.version, "_etag": etag(item.version)}
     return {
         ID: item.id,
-        **{shown_name(name): value for name, value in _data(item, collection, selection).items() if name != ID},
-        **{each: tags[each] for each in selection.versions},
+        **{public_name(name): value for name, value in _select_data(item, collection, selection).items() if name != ID},
+        **{version_name: tags[version_name] for version_name in selection.versions},
         **({COMPUTED: dict(computed)} if selection.computed else {}),
     }
 
 
-def _data(item: Item, collection: Collection, selection: Selection) -> Mapping[str, Any]:
+def _select_data(item: Item, collection: Collection, selection: Selection) -> Mapping[str, Any]:
     if selection.whole:
         return item.data
     return project(item, selection.fields, collection).data if selection.fields else {}

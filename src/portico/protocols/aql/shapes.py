@@ -1,4 +1,4 @@
-"""What MCP-AQL says of operations and types, and what an operation is to this face. The structures are closed."""
+"""MCP-AQL's descriptions of operations and types (closed schemas), and the operations themselves."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from portico.requests import Caller
 
 VERSION = "1.0.0-draft"
 INTROSPECT = "introspect"  # the operation that every adapter has
-INPUT = "input"  # the parameter with what is to become of an item
+INPUT = "input"  # the parameter with the data of an item
 TOKEN = "confirmation_token"  # noqa: S105 - names a parameter
 
 TypeKind: TypeAlias = Literal["enum", "object", "scalar", "union"]
@@ -56,7 +56,7 @@ class Permissions(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     destructive: bool
 
 
-class Example(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class RequestExample(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     description: str = ""
     request: dict[str, Any]
 
@@ -107,15 +107,15 @@ class OperationDetails(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=
     permissions: Permissions
     parameters: tuple[ParameterInfo, ...] = msgspec.field()
     returns: TypeInfo
-    examples: tuple[Example, ...] = ()
+    examples: tuple[RequestExample, ...] = ()
     computed_fields: tuple[ComputedFieldInfo, ...] = ()
     aggregation_support: AggregationSupport | msgspec.UnsetType = msgspec.UNSET
     relationship_capabilities: RelationshipCapabilities | msgspec.UnsetType = msgspec.UNSET
     lifecycle: LifecycleInfo | msgspec.UnsetType = msgspec.UNSET
 
 
-class Warned(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Something that went well, but not as the caller may think."""
+class OperationWarning(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A note on a successful result that may differ from what the caller expects."""
 
     code: str
     message: str
@@ -124,43 +124,43 @@ class Warned(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
-    """Who asks, and in which session of theirs."""
+class AqlRequestContext:
+    """The caller of a request, and its session."""
 
     caller: Caller
     session: str = ""
-    request_id: str = ""  # what the caller calls this request: a label, never more
+    request_id: str = ""  # the caller's own label
     confirmation: str = ""  # the token that came as confirmation_token
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """What an operation gave, in the words of this face."""
+class AqlResult:
+    """The result of an operation."""
 
     data: Any
-    warnings: tuple[Warned, ...] = ()
-    untrusted: bool = False  # whether it has texts that others wrote, which may look like instructions
+    warnings: tuple[OperationWarning, ...] = ()
+    untrusted: bool = False  # has texts of items, which may look like instructions
 
 
-Run: TypeAlias = Callable[[Mapping[str, Any], Asking], Awaitable[Answered]]
+OperationRunner: TypeAlias = Callable[[Mapping[str, Any], AqlRequestContext], Awaitable[AqlResult]]
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
-    """An operation as MCP-AQL offers it. Its parameters are checked before it is run, and defaults are filled in."""
+class AqlOperation:
+    """An operation of MCP-AQL. Parameters are validated, and defaults added, before it runs."""
 
     name: str
     kind: Kind
     description: str
     params: tuple[ParameterInfo, ...]
     returns: TypeInfo
-    run: Run
-    operation: Operation | None = None  # of the catalog; None for what only this face has
-    examples: tuple[Example, ...] = ()
+    run: OperationRunner
+    operation: Operation | None = None  # of the catalog; None if only MCP-AQL has it
+    examples: tuple[RequestExample, ...] = ()
     computed: tuple[ComputedFieldInfo, ...] = ()
     aggregation: AggregationSupport | None = None
     relationships: RelationshipCapabilities | None = None
     lifecycle: LifecycleInfo | None = None
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])  # other spellings of parameters
-    input_fields: tuple[ParameterInfo, ...] | None = None  # what `input` may hold, if that is known and closed
-    types: tuple[TypeDetails, ...] = ()  # that its parameters and result are made of
+    input_fields: tuple[ParameterInfo, ...] | None = None  # of `input`, if they are closed
+    types: tuple[TypeDetails, ...] = ()  # of its parameters and result

@@ -1,4 +1,4 @@
-"""What MCP-AQL offers: which operations, in which family, and what each tool says so that agents can begin."""
+"""The operations of MCP-AQL, their tool families, and the description of each tool for agents."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,44 +7,47 @@ import msgspec
 
 from portico.access.identity import allows
 from portico.catalog import Catalog, Kind
-from portico.config import Aql, Config
-from portico.operations import CountParams, GetParams, ListParams, SearchParams
+from portico.config import Config
+from portico.operations import CountParams, GetParams, ListItemsParams, SearchParams
 from portico.protocols.aql import collections, relationships
-from portico.protocols.aql.catalog_operations import Catalogued
+from portico.protocols.aql.catalog_operations import CatalogOperations
 from portico.protocols.aql.introspection import Introspection
-from portico.protocols.aql.schemas import Names, snaked
-from portico.protocols.aql.shapes import INTROSPECT, Offered
+from portico.protocols.aql.schemas import TypeNames, snake_case_names
+from portico.protocols.aql.settings import AqlSettings
+from portico.protocols.aql.shapes import INTROSPECT, AqlOperation
 from portico.protocols.aql.types import PROTOCOL, input_type, item_type
 from portico.requests import Caller
 from portico.safety.operations import LOOP
 from portico.site import Site
 
-MAX_VIEWS = 100  # kept for callers of different scopes
+MAX_VIEWS = 100  # cached, one per set of scopes
 MAX_NAMED = 30  # names that a description lists in one place
 
 _DISCOVERY = frozenset({INTROSPECT, relationships.NAME})
-_TOLD = frozenset({"get_task", "cancel_task"})  # get_execution_status and cancel_execution are the same
-_READ_HERE = frozenset({ListParams, SearchParams, GetParams, CountParams})  # what collections offer in another way
+_REPLACED = frozenset({"get_task", "cancel_task"})  # the same as get_execution_status and cancel_execution
+_COLLECTION_READS = frozenset(
+    {ListItemsParams, SearchParams, GetParams, CountParams}
+)  # replaced by those of `collections`
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
-    """A tool of semantic mode. The first of a profile that an operation fits has it."""
+class ToolFamily:
+    """A tool of semantic mode. An operation belongs to the first family of a profile that accepts it."""
 
     name: str
-    does: str
+    purpose: str
     kinds: frozenset[Kind]
     only: frozenset[str] = frozenset()  # names of operations; any, if there are none
 
-    def has(self, offered: Offered) -> bool:
-        return offered.kind in self.kinds and (not self.only or offered.name in self.only)
+    def accepts(self, operation: AqlOperation) -> bool:
+        return operation.kind in self.kinds and (not self.only or operation.name in self.only)
 
 
-def _family(name: str, does: str, *kinds: Kind, only: frozenset[str] = frozenset()) -> Family:
-    return Family(name, does, frozenset(kinds), only)
+def _family(name: str, does: str, *kinds: Kind, only: frozenset[str] = frozenset()) -> ToolFamily:
+    return ToolFamily(name, does, frozenset(kinds), only)
 
 
-PROFILES: Mapping[str, tuple[Family, ...]] = {
+PROFILES: Mapping[str, tuple[ToolFamily, ...]] = {
     "crude": (
         _family("create", "Add things", Kind.CREATE),
         _family("read", "Read and search", Kind.READ),
@@ -66,10 +69,10 @@ PROFILES: Mapping[str, tuple[Family, ...]] = {
 }
 
 
-def tools_of(aql: Aql) -> dict[str, str | None]:
-    """By the name of each tool that there is the family of its operations; None for the one that has all of them."""
+def tools_of(aql: AqlSettings) -> dict[str, str | None]:
+    """Map tool names to the families of their operations; None for the tool with all of them."""
     single = {_tool(aql): None}
-    semantic = {_tool(aql, each.name): each.name for each in PROFILES[aql.profile]}
+    semantic = {_tool(aql, family.name): family.name for family in PROFILES[aql.profile]}
     every: Mapping[str, Mapping[str, str | None]] = {
         "semantic": semantic,
         "single": single,
@@ -79,168 +82,190 @@ def tools_of(aql: Aql) -> dict[str, str | None]:
     return dict(every[aql.mode])
 
 
-def _tool(aql: Aql, family: str = "") -> str:
+def _tool(aql: AqlSettings, family: str = "") -> str:
     return f"{aql.prefix}{family}" if family else aql.single_tool
 
 
-class Surface:
-    """What there is, for everybody and for one caller. Made anew when the catalog changes."""
+class OperationRegistry:
+    """All operations, and those of one caller. Rebuilt when the catalog changes."""
 
     def __init__(self, site: Site, config: Config) -> None:
         self._site = site
         self._config = config
-        self._families = PROFILES[config.aql.profile]
-        self._introspect = Introspection(site, config, self).offered()
+        self._families = PROFILES[config.section(AqlSettings).profile]
+        self._introspect = Introspection(site, config, self).operation()
         self._catalog: Catalog | None = None
-        self._made: Mapping[str, Offered] = {}
-        self._views: dict[frozenset[str], Mapping[str, Offered]] = {}
+        self._operations: Mapping[str, AqlOperation] = {}
+        self._views: dict[frozenset[str], Mapping[str, AqlOperation]] = {}
 
     # Operations
 
-    def everything(self) -> Mapping[str, Offered]:
-        """All operations, also those that somebody has no scope for."""
-        return self._with_links(self._known(), [each.name for each in self._site.catalog.public])
+    def all_operations(self) -> Mapping[str, AqlOperation]:
+        """Return all operations, whatever a caller's scopes."""
+        return self._with_links(self._build_operations(), [collection.name for collection in self._site.catalog.public])
 
-    def offered(self, caller: Caller) -> Mapping[str, Offered]:
-        """The operations that this caller has the scope for, by name."""
-        known = self._known()
+    def operations_for(self, caller: Caller) -> Mapping[str, AqlOperation]:
+        """Return the operations that a caller has the scope for, by name."""
+        operations = self._build_operations()
         if caller.scopes not in self._views:
             if len(self._views) >= MAX_VIEWS:
                 self._views.clear()
-            found = {name: each for name, each in known.items() if _is_for(each, caller)}
-            self._views[caller.scopes] = self._with_links(found, self._site.gate.readable(caller))
+            allowed = {name: operation for name, operation in operations.items() if _is_for(operation, caller)}
+            self._views[caller.scopes] = self._with_links(allowed, self._site.access.readable(caller))
         return self._views[caller.scopes]
 
-    def _known(self) -> Mapping[str, Offered]:
+    def _build_operations(self) -> Mapping[str, AqlOperation]:
         catalog = self._site.catalog
         if catalog is not self._catalog:
-            self._made = {**_named(self._all(catalog)), INTROSPECT: self._introspect}
+            self._operations = {**_name_operations(self._list_operations(catalog)), INTROSPECT: self._introspect}
             self._catalog, self._views = catalog, {}
-        return self._made
+        return self._operations
 
-    def _all(self, catalog: Catalog) -> list[Offered]:
+    def _list_operations(self, catalog: Catalog) -> list[AqlOperation]:
         if self._is_safety:
-            return list(self._catalogued(catalog, ()))
-        read = [each for known in catalog.public for each in collections.offered(self._site, self._config, known)]
-        return [*read, *self._catalogued(catalog, read)]
+            return list(self._catalog_operations(catalog, ()))
+        reads = [
+            operation
+            for collection in catalog.public
+            for operation in collections.collection_operations_for(self._site, self._config, collection)
+        ]
+        return [*reads, *self._catalog_operations(catalog, reads)]
 
-    def _catalogued(self, catalog: Catalog, read: Iterable[Offered]) -> Iterator[Offered]:
-        """Operations of the catalog, but for what is offered in another way."""
-        taken = [each for offered in read for each in offered.types]
-        written = [each for known in catalog.public for each in (item_type(known), input_type(known))]
-        making = Catalogued(self._site, Names((*PROTOCOL, *taken, *written)))
+    def _catalog_operations(self, catalog: Catalog, read: Iterable[AqlOperation]) -> Iterator[AqlOperation]:
+        """Yield the operations of the catalog, without those that MCP-AQL replaces."""
+        read_types = [details for read_operation in read for details in read_operation.types]
+        item_types = [
+            details for collection in catalog.public for details in (item_type(collection), input_type(collection))
+        ]
+        builder = CatalogOperations(self._site, TypeNames((*PROTOCOL, *read_types, *item_types)))
         for name, operation in sorted(catalog.operations.items()):
-            is_told = name in _TOLD or (bool(operation.collection) and operation.params in _READ_HERE)
+            is_told = name in _REPLACED or (bool(operation.collection) and operation.params in _COLLECTION_READS)
             if not is_told and (name in LOOP or not self._is_safety):
-                yield making.offered(operation)
+                yield builder.build(operation)
 
-    def _with_links(self, found: Mapping[str, Offered], readable: Sequence[str]) -> dict[str, Offered]:
-        """With what leads from one collection to another: that depends on which of them can be read."""
-        links = None if self._is_safety else relationships.offered(self._site, self._config, readable)
-        return dict(sorted({**({links.name: links} if links else {}), **found}.items()))
+    def _with_links(self, operations: Mapping[str, AqlOperation], readable: Sequence[str]) -> dict[str, AqlOperation]:
+        """Add query_relationships, which depends on the readable collections."""
+        links = None if self._is_safety else relationships.relationships_operation(self._site, self._config, readable)
+        return dict(sorted({**({links.name: links} if links else {}), **operations}.items()))
 
     @property
     def _is_safety(self) -> bool:
-        return self._config.aql.offers == "safety"
+        return self._config.section(AqlSettings).offers == "safety"
 
     # Tools
 
     def families(self) -> tuple[str, ...]:
-        return tuple(each.name for each in self._families)
+        return tuple(family.name for family in self._families)
 
     def kinds_of(self, family: str) -> frozenset[Kind]:
-        """What operations of a family may do."""
-        return next(each.kinds for each in self._families if each.name == family)
+        """Return the kinds of operations in a family."""
+        return next(candidate.kinds for candidate in self._families if candidate.name == family)
 
-    def family_of(self, offered: Offered) -> str:
-        return next(each.name for each in self._families if each.has(offered))
+    def family_of(self, operation: AqlOperation) -> str:
+        return next(family.name for family in self._families if family.accepts(operation))
 
     def tool_of(self, family: str) -> str:
-        return _tool(self._config.aql, family)
+        return _tool(self._config.section(AqlSettings), family)
 
     @property
-    def single(self) -> str:
-        """The tool that has everything."""
-        return _tool(self._config.aql)
+    def single_tool(self) -> str:
+        """The tool with all operations."""
+        return _tool(self._config.section(AqlSettings))
 
-    def tool_for(self, offered: Offered) -> str:
-        """The tool to call an operation with."""
-        return self.single if self._config.aql.mode == "single" else self.tool_of(self.family_of(offered))
+    def tool_for(self, operation: AqlOperation) -> str:
+        """Return the tool to call an operation with."""
+        return (
+            self.single_tool
+            if self._config.section(AqlSettings).mode == "single"
+            else self.tool_of(self.family_of(operation))
+        )
 
-    def described(self, caller: Caller | None = None) -> dict[str, str]:
-        """What each tool says of itself: to everybody the same, or to a caller what it has the scope for."""
-        offered = list((self.everything() if caller is None else self.offered(caller)).values())
-        said: dict[str, str] = {}
-        for tool, family in tools_of(self._config.aql).items():
-            of_family = [each for each in offered if family is None or self.family_of(each) == family]
-            said[tool] = self._says(self._does(family), of_family)
-        return said
+    def tool_descriptions(self, caller: Caller | None = None) -> dict[str, str]:
+        """Return the description of each tool, with all operations or with those of one caller."""
+        operations = list((self.all_operations() if caller is None else self.operations_for(caller)).values())
+        descriptions: dict[str, str] = {}
+        for tool, family in tools_of(self._config.section(AqlSettings)).items():
+            of_family = [operation for operation in operations if family is None or self.family_of(operation) == family]
+            descriptions[tool] = self._describe_tool(self._purpose_of(family), of_family)
+        return descriptions
 
-    def _does(self, family: str | None) -> str:
-        return next((each.does for each in self._families if each.name == family), "Read, change and do things")
+    def _purpose_of(self, family: str | None) -> str:
+        return next(
+            (candidate.purpose for candidate in self._families if candidate.name == family),
+            "Read, change and do things",
+        )
 
-    def _says(self, does: str, offered: Sequence[Offered]) -> str:
-        names = folded(each.name for each in offered) or "nothing for now"
-        start = _START if self._introspect in offered else _elsewhere(self._introspecting, offered)
+    def _describe_tool(self, does: str, operations: Sequence[AqlOperation]) -> str:
+        names = fold_names(operation.name for operation in operations) or "nothing for now"
+        start = (
+            _START_HINT if self._introspect in operations else _other_tool_hint(self._introspection_tool, operations)
+        )
         return f"{does} at {self._site.name}: {names}. {start}"
 
     @property
-    def _introspecting(self) -> str:
+    def _introspection_tool(self) -> str:
         return self.tool_of(self.family_of(self._introspect))
 
 
-_START = (
+_START_HINT = (
     'Start with {"operation":"introspect","params":{"query":"operations"}}; '
     'add "name":"<operation>" for its parameters.'
 )
 
 
-def _elsewhere(tool: str, offered: Iterable[Offered]) -> str:
+def _other_tool_hint(tool: str, operations: Iterable[AqlOperation]) -> str:
     begin = f"For parameters: introspect (via {tool})."
-    typical = sorted(offered, key=lambda each: each.name in LOOP)
-    shown = next((example.request for each in typical for example in each.examples), None)
-    return f"{begin} Example: {msgspec.json.encode(shown).decode()}" if shown else begin
+    typical = sorted(operations, key=lambda operation: operation.name in LOOP)
+    example_request = next((example.request for operation in typical for example in operation.examples), None)
+    return f"{begin} Example: {msgspec.json.encode(example_request).decode()}" if example_request else begin
 
 
-def _is_for(offered: Offered, caller: Caller) -> bool:
-    """Whether the caller has the scope. What it may risk is decided when it calls: then it is told why not."""
-    known = offered.operation
-    return known is None or known.open or allows(caller.scopes, known.kind, known.collection, known.name)
+def _is_for(operation: AqlOperation, caller: Caller) -> bool:
+    """Return whether the caller has the scope. Its danger limit is checked on the call, with a better error."""
+    catalog_operation = operation.operation
+    return (
+        catalog_operation is None
+        or catalog_operation.open
+        or allows(caller.scopes, catalog_operation.kind, catalog_operation.collection, catalog_operation.name)
+    )
 
 
 # Names
 
 
-def _named(offered: Iterable[Offered]) -> dict[str, Offered]:
-    """Operations by name, under another one where theirs cannot be one of MCP-AQL."""
-    every = {each.name: each for each in offered}
-    return {name: _renamed(every[own], name) for name, own in snaked(every).items()}
+def _name_operations(operations: Iterable[AqlOperation]) -> dict[str, AqlOperation]:
+    """Map operations by name, renamed where theirs is invalid in MCP-AQL."""
+    by_name = {operation.name: operation for operation in operations}
+    return {name: _rename(by_name[own], name) for name, own in snake_case_names(by_name).items()}
 
 
-def _renamed(offered: Offered, name: str) -> Offered:
-    if name == offered.name:
-        return offered
-    told = (msgspec.structs.replace(each, request={**each.request, "operation": name}) for each in offered.examples)
-    return replace(offered, name=name, examples=tuple(told))
+def _rename(operation: AqlOperation, name: str) -> AqlOperation:
+    if name == operation.name:
+        return operation
+    examples = (
+        msgspec.structs.replace(example, request={**example.request, "operation": name})
+        for example in operation.examples
+    )
+    return replace(operation, name=name, examples=tuple(examples))
 
 
-def folded(names: Iterable[str]) -> str:
-    """Names of operations, where those that differ in one part are told as {list,search}_{books,plays}."""
-    every = list(names)
+def fold_names(names: Iterable[str]) -> str:
+    """Join operation names, folding those that differ in one part: {list,search}_{books,plays}."""
+    all_names = list(names)
     verbs: dict[str, list[str]] = {}
-    for verb, _, thing in (name.partition("_") for name in every if "_" in name):
+    for verb, _, thing in (name.partition("_") for name in all_names if "_" in name):
         verbs.setdefault(thing, []).append(verb)
     things: dict[tuple[str, ...], list[str]] = {}
     for thing, several in verbs.items():
         things.setdefault(tuple(several), []).append(thing)
-    most = sorted(things.items(), key=lambda each: (-len(each[0]) * len(each[1]), each))
-    alone = [name for name in every if "_" not in name]
-    return ", ".join(_cut([*alone, *(f"{_braced(several)}_{_braced(_cut(those))}" for several, those in most)]))
+    most = sorted(things.items(), key=lambda group: (-len(group[0]) * len(group[1]), group))
+    alone = [name for name in all_names if "_" not in name]
+    return ", ".join(_truncate([*alone, *(f"{_brace(several)}_{_brace(_truncate(those))}" for several, those in most)]))
 
 
-def _braced(names: Sequence[str]) -> str:
+def _brace(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{{{','.join(names)}}}"
 
 
-def _cut(names: Sequence[str]) -> Sequence[str]:
+def _truncate(names: Sequence[str]) -> Sequence[str]:
     return names if len(names) <= MAX_NAMED else [*names[:MAX_NAMED], "…"]

@@ -1,4 +1,4 @@
-"""The types of MCP-AQL: those of a site's collections, and those that every adapter has. Knows no caller."""
+"""The types of MCP-AQL: those of a site's collections, and those of every adapter. Knows no caller."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, get_args
@@ -7,22 +7,21 @@ import msgspec
 
 from portico.catalog import ID, Collection, Danger, Field, FieldType, Kind
 from portico.operations import schema_of
-from portico.protocols.aql.schemas import ANY, Names, Reading, pascal
+from portico.protocols.aql.schemas import ANY, SchemaReader, TypeNames, pascal_case
 from portico.protocols.aql.shapes import ParameterInfo, TypeDetails
 from portico.safety.models import Directive, Execution, ExecutionState
 
 # Names of JSON-LD that no path of MCP-AQL can have.
 SCHEMA_NAMES: Mapping[str, str] = {"@type": "schema_type", "@id": "schema_id"}
 
-# MCP-AQL's words for what the site calls otherwise.
+# MCP-AQL's names for the site's types.
 EXECUTION = "ExecutionInfo"
 LOOP_NAMES: Mapping[str, str] = {
     "Directive": "AutonomyDirective",
     "Notification": "AgentNotification",
-    "About": "NotificationMetadata",
-    "Tier": "SafetyTier",
+    "NotificationSubject": "NotificationMetadata",
+    "RiskTier": "SafetyTier",
     "Execution": EXECUTION,
-    "Progress": "ExecutionProgress",
 }
 
 _FIELDS: Mapping[FieldType, Mapping[str, Any]] = {
@@ -43,11 +42,11 @@ _FIELDS: Mapping[FieldType, Mapping[str, Any]] = {
 
 
 def item_type(collection: Collection) -> TypeDetails:
-    """An item as it is answered."""
+    """Return the type of an item in results."""
     described = collection.description or f"One of {collection.title or collection.name}."
     own = (
         ParameterInfo(name=ID, type="string", required=True, description="The item's id"),
-        *map(_field, _named(collection)),
+        *map(_field, _top_level_fields(collection)),
         ParameterInfo(name="_etag", type="string", required=False, description="Its version, for if_match"),
         ParameterInfo(name="_version", type="string", required=False, description="Its version, bare"),
     )
@@ -55,85 +54,85 @@ def item_type(collection: Collection) -> TypeDetails:
 
 
 def input_type(collection: Collection) -> TypeDetails:
-    """What can be said of an item. Fields that no item has had are taken too."""
+    """Return the type of an item in `input`, which accepts unknown fields too."""
     return TypeDetails(
         name=f"{item_name(collection)}Input",
         kind="object",
-        description="Known fields; others are taken too. `id` is a parameter of its own.",
-        fields=tuple(map(_field, _named(collection))),
+        description="Known fields; others are accepted too. `id` is a parameter of its own.",
+        fields=tuple(map(_field, _top_level_fields(collection))),
     )
 
 
 def item_name(collection: Collection) -> str:
-    """The name of the type of a collection's items."""
-    name = pascal(collection.one)
-    return f"{name}Item" if name in _TAKEN else name
+    """Return the type name of a collection's items."""
+    name = pascal_case(collection.one)
+    return f"{name}Item" if name in _RESERVED else name
 
 
-def _named(collection: Collection) -> list[Field]:
-    return [each for each in collection.fields.values() if each.name != ID and "." not in each.name]
+def _top_level_fields(collection: Collection) -> list[Field]:
+    return [field for field in collection.fields.values() if field.name != ID and "." not in field.name]
 
 
-def _field(known: Field) -> ParameterInfo:
-    told = {"name": SCHEMA_NAMES.get(known.name, known.name), "description": known.description, "required": False}
-    return msgspec.convert({**told, **_FIELDS[known.type]}, ParameterInfo)
+def _field(field: Field) -> ParameterInfo:
+    info = {"name": SCHEMA_NAMES.get(field.name, field.name), "description": field.description, "required": False}
+    return msgspec.convert({**info, **_FIELDS[field.type]}, ParameterInfo)
 
 
-# What every adapter has
+# Types of every adapter
 
 
 def _object(name: str, description: str, **fields: str | tuple[str, str]) -> TypeDetails:
-    """A structure by the types of its members. A type with a question mark may be missing."""
+    """Return an object type by the types of its members. A question mark marks an optional member."""
     return TypeDetails(
         name=name,
         kind="object",
         description=description,
-        fields=tuple(_member(each, told) for each, told in fields.items()),
+        fields=tuple(_member(member, kind) for member, kind in fields.items()),
     )
 
 
-def _member(name: str, told: str | tuple[str, str]) -> ParameterInfo:
-    kind, said = (told, "") if isinstance(told, str) else told
+def _member(name: str, declared: str | tuple[str, str]) -> ParameterInfo:
+    kind, description = (declared, "") if isinstance(declared, str) else declared
     element = kind.rstrip("?").removesuffix("[]")
     is_list = "[]" in kind
     return ParameterInfo(
         name=name,
         type="array" if is_list else element,
         required=not kind.endswith("?"),
-        description=said,
+        description=description,
         items={"type": element} if is_list else msgspec.UNSET,
     )
 
 
-def _enumerated(name: str, description: str, *values: str) -> TypeDetails:
+def _enum(name: str, description: str, *values: str) -> TypeDetails:
     return TypeDetails(name=name, kind="enum", description=description, values=values)
 
 
-def _of_the_loop() -> Iterable[TypeDetails]:
-    """The structures that agents are supervised with, from the types that check them."""
-    names = Names()
-    for each in (Directive, Execution):
-        reading = Reading(schema_of(each), "loop", names, LOOP_NAMES)
-        reading.returned()
-        yield from reading.found.values()
+def _loop_types() -> Iterable[TypeDetails]:
+    """Yield the types of the execution loop, from the types that validate them."""
+    names = TypeNames()
+    for kind in (Directive, Execution):
+        reading = SchemaReader(schema_of(kind), "loop", names, LOOP_NAMES)
+        reading.result_type()
+        yield from reading.types.values()
 
 
 INTROSPECTION = _object(
     "IntrospectionResult",
-    "What was asked for, and nothing else.",
+    "The requested description, and nothing else.",
     _protocol=("object?", "version, limits and capabilities; beside operations"),
     operations=("object[]?", "name, semantic_category, endpoint and description of each"),
-    operation=("object?", "all about one; null if there is none of that name"),
+    operation=("object?", "one operation in full; null if no operation has that name"),
     types=("object[]?", "name, kind and description of each"),
-    type=("object?", "all about one; null if there is none of that name"),
+    type=("object?", "one type in full; null if no type has that name"),
     adapter="object?",
     quota_status="object?",
     policies="OperationPolicy[]?",
 )
 
 PROTOCOL: tuple[TypeDetails, ...] = (
-    *_of_the_loop(),
-    _enumerated("SemanticCategory", "What an operation does to the site.", *(kind.name for kind in Kind)),
+    *_loop_types(),
+    _enum("SemanticCategory", "What an operation does to the site.", *(kind.name for kind in Kind)),
     _object(
         "OperationInput",
         "A request. Parameters may also stand beside `operation`; those in `params` win.",
@@ -148,14 +147,14 @@ PROTOCOL: tuple[TypeDetails, ...] = (
     ),
     _object(
         "OperationSuccess",
-        "What an operation gave.",
+        "The result of a successful operation.",
         success=("boolean", "true"),
         data=("any", "of the type that the operation returns"),
         warnings="OperationWarning[]?",
     ),
     _object(
         "OperationFailure",
-        "Why an operation gave nothing.",
+        "The error of a failed operation.",
         success=("boolean", "false"),
         error="ErrorDetail",
         confirmation=("Confirmation?", "what to wait for, if the code is CONFIRMATION_REQUIRED"),
@@ -163,7 +162,7 @@ PROTOCOL: tuple[TypeDetails, ...] = (
     _object("ErrorDetail", "", code=("string", "as in NOT_FOUND_RESOURCE"), message="string", details="object?"),
     _object(
         "Confirmation",
-        "A call that somebody else has to agree to. Repeat it with the token as `confirmation_token`.",
+        "A call that somebody else has to approve. Repeat it with the token as `confirmation_token`.",
         token=("string", "as in conf_…"),
         expires_at="string",
         message="string?",
@@ -171,7 +170,7 @@ PROTOCOL: tuple[TypeDetails, ...] = (
     ),
     _object(
         "OperationWarning",
-        "Something that went well, but not as the caller may think.",
+        "A note on a successful result that may differ from what the caller expects.",
         code="string",
         message="string",
         details="object?",
@@ -180,7 +179,7 @@ PROTOCOL: tuple[TypeDetails, ...] = (
     _object("BatchInput", "Several requests in one, run in order.", operations="OperationInput[]"),
     _object(
         "BatchResult",
-        "It halts where a confirmation is needed; send what is pending again, from there.",
+        "A batch halts at an operation that needs approval; send the pending ones again later.",
         success="boolean",
         data=("any", "null"),
         results=("object[]", "index, operation and result of each"),
@@ -191,7 +190,7 @@ PROTOCOL: tuple[TypeDetails, ...] = (
     _object("EndpointPermissions", "What an endpoint may do.", readOnly="boolean", destructive="boolean"),
     _object(
         "PageInfo",
-        "Where a page lies in all that was found.",
+        "The position of a page in all results.",
         hasNextPage="boolean",
         hasPreviousPage="boolean",
         startCursor="string?",
@@ -199,16 +198,16 @@ PROTOCOL: tuple[TypeDetails, ...] = (
         totalCount="integer?",
         pageSize="integer?",
     ),
-    _enumerated("ExecutionStatus", "paused is to be read as running.", *get_args(ExecutionState)),
-    _enumerated("DangerLevel", "How much harm a call can do.", *(each.name.lower() for each in Danger)),
+    _enum("ExecutionStatus", "paused is to be read as running.", *get_args(ExecutionState)),
+    _enum("DangerLevel", "How much harm a call can do.", *(each.name.lower() for each in Danger)),
     _object(
         "OperationPolicy",
-        "What is decided of calls of an operation. introspect with query policies lists them.",
+        "The policy for calls of an operation. introspect with query policies lists them.",
         operation="string",
         danger="DangerLevel",
-        permitted=("boolean", "whether the caller has the scope for it, and may risk that much"),
-        decision=("string", "allow, confirm or deny: of a call without parameters by the caller"),
+        permitted=("boolean", "whether the caller has the scope, and a danger limit that allows it"),
+        decision=("string", "allow, confirm or deny, for a call of the caller without parameters"),
         rules=("object[]", "decision (allow, confirm, deny), reason, conditional"),
     ),
 )
-_TAKEN = frozenset(each.name for each in PROTOCOL)
+_RESERVED = frozenset(each.name for each in PROTOCOL)

@@ -1,10 +1,10 @@
-"""Addresses that older front ends of Azure samples expect, for sites that turn them on with chat.azure.
+"""Endpoints that older front ends of Azure samples expect, for sites that turn them on with chat.azure.
 
 azure-search-openai-demo     GET /auth_setup, GET /config, GET /content/{citation}
 serverless-chat-langchainjs  POST /api/chats/stream, GET /api/chats, GET and DELETE /api/chats/{id}
 
-The second keeps conversations under an id that it makes up for its user: whoever knows it, reads them. So it has to be
-long, and it never leads to what a caller with a name has.
+The second stores conversations under an id that it makes up for its user, and everybody who knows the id can read
+them. So the id has to be long, and it never leads to the conversations of a named caller.
 """
 
 import hashlib
@@ -19,19 +19,18 @@ from starlette.types import ASGIApp
 
 from portico.access.identity import for_user
 from portico.config import Config
-from portico.conversations.transcripts import VISITOR, Conversation
+from portico.conversations.transcripts import VISITOR, StoredConversation
 from portico.errors import BadRequest, SiteError
-from portico.protocols.chat.conversations import check_origin
+from portico.protocols.chat import CHATS
 from portico.protocols.chat.errors import HEADERS, refusal
-from portico.protocols.chat.slashes import Slashed
-from portico.protocols.http import base_of
-from portico.protocols.rest.operations import Endpoint, Who, answering, metered
+from portico.protocols.chat.settings import ChatSettings
+from portico.protocols.edge import check_origin
+from portico.protocols.http import TrailingSlashRoute, base_of
+from portico.protocols.problems import Endpoint, make_handler
 from portico.requests import Caller
 from portico.site import Site
 from portico.web.addresses import item_path
 
-CHATS = "/api/chats"
-PLACES = ("/auth_setup", "/config", "/content", CHATS)
 MIN_USER = 16  # characters of an id that nobody guesses
 
 AUTH_SETUP: dict[str, Any] = {
@@ -42,7 +41,7 @@ AUTH_SETUP: dict[str, Any] = {
     "loginRequest": {"scopes": []},
     "tokenRequest": {"scopes": []},
 }
-# Which settings its page offers: those that mean something here.
+# The settings that its page offers: those that have an effect here.
 PAGE_SETUP: dict[str, Any] = {
     "showVectorOption": True,
     "showSemanticRankerOption": False,
@@ -63,20 +62,20 @@ PAGE_SETUP: dict[str, Any] = {
 }
 
 
-class Answer(Protocol):
-    """Answers a turn of a conversation of this owner."""
+class TurnHandler(Protocol):
+    """Answers a turn in a conversation of this owner."""
 
     def __call__(self, request: Request, *, streams: bool, owner: str = "") -> Awaitable[ASGIApp]: ...
 
 
 def owner_of(user: str | None, caller: Caller) -> str:
-    """Whose conversations a user's id leads to; empty if that is for the caller's name to say, or it is too short."""
+    """Return the owner of a user id's conversations; empty if the caller has a name, or the id is too short."""
     if not user or not caller.is_anonymous or len(user) < MIN_USER:
         return ""
     return f"{VISITOR}{hashlib.blake2b(user.encode(), digest_size=16).hexdigest()}"
 
 
-def routes(site: Site, config: Config, who: Who, answer: Answer) -> list[BaseRoute]:
+def routes(site: Site, config: Config, answer: TurnHandler) -> list[BaseRoute]:
     async def auth_setup(_: Request, __: Caller) -> Response:
         return _json(AUTH_SETUP)
 
@@ -84,50 +83,50 @@ def routes(site: Site, config: Config, who: Who, answer: Answer) -> list[BaseRou
         return _json({**PAGE_SETUP, "showVectorOption": site.finds_by_meaning})
 
     async def content(request: Request, caller: Caller) -> Response:
-        cited = _cited(request.path_params["citation"], base_of(request, config.server))
-        found = await site.item(cited, caller)
-        return RedirectResponse(item_path(found.ref), headers=HEADERS)
+        cited = _citation_id(request.path_params["citation"], base_of(request, config.server))
+        item = await site.item(cited, caller)
+        return RedirectResponse(item_path(item.ref), headers=HEADERS)
 
     async def chat(request: Request) -> ASGIApp:
         return await answer(request, streams=True)
 
     async def chats(request: Request, caller: Caller) -> Response:
-        found = await site.transcripts.of(_owner(request, caller))
-        return _json([{"id": each.id, "title": each.title} for each in found])
+        summaries = await site.transcripts.list_for(_owner(request, caller))
+        return _json([{"id": summary.id, "title": summary.title} for summary in summaries])
 
     async def messages(request: Request, caller: Caller) -> Response:
-        found = await site.transcripts.get(_owner(request, caller), request.path_params["id"])
-        return _json(_messages(found))
+        conversation = await site.transcripts.get(_owner(request, caller), request.path_params["id"])
+        return _json(_messages(conversation))
 
-    async def deleted(request: Request, caller: Caller) -> Response:
-        check_origin(request, config)
+    async def delete(request: Request, caller: Caller) -> Response:
+        check_origin(request, config.server)
         await site.transcripts.delete(_owner(request, caller), request.path_params["id"])
         return Response(status_code=204)
 
-    def refused(_: Request, error: SiteError) -> Response:
-        return refusal(error, config.chat.errors)
+    def render_error(_: Request, error: SiteError) -> Response:
+        return refusal(error, config.section(ChatSettings).errors)
 
     async def one(request: Request, caller: Caller) -> Response:
-        return await (deleted if request.method == "DELETE" else messages)(request, caller)
+        return await (delete if request.method == "DELETE" else messages)(request, caller)
 
-    def at(path: str, endpoint: Endpoint, *methods: str) -> Slashed:
-        return Slashed(path, answering(endpoint, site, refused, who), *(methods or ("GET",)))
+    def at(path: str, endpoint: Endpoint, *methods: str) -> TrailingSlashRoute:
+        return TrailingSlashRoute(path, make_handler(endpoint, render_error), *(methods or ("GET",)))
 
     return [
-        at("/auth_setup", metered(auth_setup, site)),
-        at("/config", metered(page_setup, site)),
+        at("/auth_setup", auth_setup),
+        at("/config", page_setup),
         # The id of an item may end with a slash of its own.
-        Route("/content/{citation:path}", answering(content, site, refused, who), methods=["GET"]),
-        Slashed(f"{CHATS}/stream", chat, "POST"),
-        at(CHATS, metered(chats, site)),
-        at(f"{CHATS}/{{id}}", metered(one, site), "GET", "DELETE"),
+        Route("/content/{citation:path}", make_handler(content, render_error), methods=["GET"]),
+        TrailingSlashRoute(f"{CHATS}/stream", chat, "POST"),
+        at(CHATS, chats),
+        at(f"{CHATS}/{{id}}", one, "GET", "DELETE"),
     ]
 
 
-def _cited(citation: str, base: str) -> str:
-    """The id of what is cited, by its address here or by itself. On its way a path may lose one of two slashes."""
-    said, here = citation.replace("://", ":/", 1), f"{base}{item_path('')}".replace("://", ":/", 1)
-    return said.removeprefix(here) if said.startswith(here) else citation
+def _citation_id(citation: str, base: str) -> str:
+    """Return the id of a cited item, from an id or a URL of this site. A path may have lost one of two slashes."""
+    path, here = citation.replace("://", ":/", 1), f"{base}{item_path('')}".replace("://", ":/", 1)
+    return path.removeprefix(here) if path.startswith(here) else citation
 
 
 def _owner(request: Request, caller: Caller) -> str:
@@ -140,8 +139,8 @@ def _owner(request: Request, caller: Caller) -> str:
     return owner
 
 
-def _messages(found: Conversation) -> list[dict[str, str]]:
-    pairs = [(("user", each.question), ("assistant", each.answer)) for each in found.turns]
+def _messages(conversation: StoredConversation) -> list[dict[str, str]]:
+    pairs = [(("user", turn.question), ("assistant", turn.answer)) for turn in conversation.turns]
     return [{"role": role, "content": content} for pair in pairs for role, content in pair]
 
 

@@ -1,6 +1,6 @@
-"""Stored conversations of whoever asks with a key, and feedback of everybody.
+"""Stored conversations of callers with a key, and feedback of everybody.
 
-GET          /chat/conversations        what there is, the newest first; of one user with ?userId=
+GET          /chat/conversations        list conversations, newest first; of one user with ?userId=
 GET, DELETE  /chat/conversations/{id}   one, as JSON or as Markdown (?format=markdown, or Accept: text/markdown)
 POST         /chat/feedback             {"rating": "up" or "down", "comment": …, "conversation": …, "turn": …}
 """
@@ -18,15 +18,16 @@ from portico.access.identity import for_user
 from portico.access.limits import check_text
 from portico.config import Config
 from portico.conversations.feedback import Opinion
-from portico.conversations.transcripts import Conversation, Summary
-from portico.errors import BadRequest, Forbidden, SiteError, Unauthenticated
-from portico.items import IN_WORDS, problem_with, unseen
+from portico.conversations.transcripts import StoredConversation
+from portico.errors import BadRequest, SiteError, Unauthenticated
+from portico.items import IN_WORDS, invisible_pattern, problem_with
+from portico.protocols import rendering
 from portico.protocols.chat.errors import HEADERS, refusal
-from portico.protocols.chat.slashes import Slashed
-from portico.protocols.documents import preferred
-from portico.protocols.http import decode, is_from_elsewhere, read_body
-from portico.protocols.nlweb import item_rendering as shapes
-from portico.protocols.rest.operations import Endpoint, Who, answering, metered
+from portico.protocols.chat.settings import ChatSettings
+from portico.protocols.documents import preferred_media_type
+from portico.protocols.edge import check_origin
+from portico.protocols.http import TrailingSlashRoute, decode, read_body
+from portico.protocols.problems import Endpoint, make_handler
 from portico.requests import Caller
 from portico.site import Site
 
@@ -34,7 +35,7 @@ MAX_FEEDBACK = 64_000  # bytes of a request
 MARKDOWN = "text/markdown"
 _MARKUP = re.compile(r"[\\`*_\[\]<>#!|~&]")
 _LISTED = re.compile(r"^(\d*)([-+.)=])")
-_UNSEEN = unseen(but=IN_WORDS)
+_UNSEEN = invisible_pattern(except_for=IN_WORDS)
 
 
 class FeedbackRequest(msgspec.Struct, frozen=True):
@@ -55,7 +56,7 @@ class FeedbackNoted(msgspec.Struct, frozen=True):
     at: str
 
 
-class Heading(msgspec.Struct, frozen=True):
+class ConversationHeading(msgspec.Struct, frozen=True):
     id: str
     title: str
     created: str
@@ -63,8 +64,8 @@ class Heading(msgspec.Struct, frozen=True):
     turns: Annotated[int, Meta(description="How many there are")]
 
 
-class Headings(msgspec.Struct, frozen=True):
-    conversations: list[Heading]
+class ConversationHeadings(msgspec.Struct, frozen=True):
+    conversations: list[ConversationHeading]
 
 
 class ShownTurn(msgspec.Struct, frozen=True):
@@ -82,108 +83,102 @@ class ShownConversation(msgspec.Struct, frozen=True):
     turns: list[ShownTurn]
 
 
-def routes(site: Site, config: Config, who: Who) -> list[BaseRoute]:
-    async def listed(request: Request, caller: Caller) -> Response:
-        found = await site.transcripts.of(_owner(request, caller))
-        return _json(Headings([heading(each) for each in found]))
+def routes(site: Site, config: Config) -> list[BaseRoute]:
+    async def list_conversations(request: Request, caller: Caller) -> Response:
+        summaries = await site.transcripts.list_for(_owner(request, caller))
+        headings = [
+            ConversationHeading(item.id, item.title, item.created, item.updated, item.turns) for item in summaries
+        ]
+        return _json(ConversationHeadings(headings))
 
-    async def shown(request: Request, caller: Caller) -> Response:
-        found = await site.transcripts.get(_owner(request, caller), request.path_params["id"])
+    async def show(request: Request, caller: Caller) -> Response:
+        stored = await site.transcripts.get(_owner(request, caller), request.path_params["id"])
         if _wants_markdown(request):
-            told = {**HEADERS, "content-disposition": f'attachment; filename="conversation-{found.id}.md"'}
-            return Response(as_markdown(found), 200, told, MARKDOWN)
-        return _json(conversation(found))
+            headers = {**HEADERS, "content-disposition": f'attachment; filename="conversation-{stored.id}.md"'}
+            return Response(as_markdown(stored), 200, headers, MARKDOWN)
+        return _json(conversation_body(stored))
 
-    async def deleted(request: Request, caller: Caller) -> Response:
-        check_origin(request, config)
+    async def delete(request: Request, caller: Caller) -> Response:
+        check_origin(request, config.server)
         await site.transcripts.delete(_owner(request, caller), request.path_params["id"])
         return Response(status_code=204)
 
-    async def given(request: Request, caller: Caller) -> Response:
-        check_origin(request, config)
+    async def add_feedback(request: Request, caller: Caller) -> Response:
+        check_origin(request, config.server)
         opinion, user = await _opinion(request, site)
         noted = await site.feedback.give(opinion, for_user(caller, user))
         return _json(FeedbackNoted(noted.id, noted.at), 201)
 
-    def refused(_: Request, error: SiteError) -> Response:
-        return refusal(error, config.chat.errors)
+    def render_error(_: Request, error: SiteError) -> Response:
+        return refusal(error, config.section(ChatSettings).errors)
 
     async def one(request: Request, caller: Caller) -> Response:
-        return await (deleted if request.method == "DELETE" else shown)(request, caller)
+        return await (delete if request.method == "DELETE" else show)(request, caller)
 
-    def at(path: str, endpoint: Endpoint, *methods: str) -> Slashed:
-        answer = answering(metered(endpoint, site), site, refused, who)
-        return Slashed(f"{config.chat.path}/{path}", answer, *methods)
+    def at(path: str, endpoint: Endpoint, *methods: str) -> TrailingSlashRoute:
+        answer = make_handler(endpoint, render_error)
+        return TrailingSlashRoute(f"{config.section(ChatSettings).path}/{path}", answer, *methods)
 
     return [
-        at("conversations", listed, "GET"),
+        at("conversations", list_conversations, "GET"),
         at("conversations/{id}", one, "GET", "DELETE"),
-        at("feedback", given, "POST"),
+        at("feedback", add_feedback, "POST"),
     ]
 
 
 def _owner(request: Request, caller: Caller) -> str:
     if caller.is_anonymous:
-        raise Unauthenticated("Conversations are stored for callers with a name", hint="Send an API key.")
+        raise Unauthenticated(
+            "Conversations are stored for callers with an API key only", hint="Send one as a bearer token or x-api-key."
+        )
     return for_user(caller, request.query_params.get("userId", "")).owner
 
 
-def check_origin(request: Request, config: Config) -> None:
-    if is_from_elsewhere(request, config.server):
-        raise Forbidden("Pages of that origin may change nothing here", hint="The operator decides which origins may.")
-
-
 async def _opinion(request: Request, site: Site) -> tuple[Opinion, str]:
-    """What a request says of an answer, and the user who says it."""
+    """Return the feedback of a request, and the user it comes from."""
     raw = decode(await read_body(request, MAX_FEEDBACK), site.limits)
-    members = {name: value for name, value in shapes.members(raw).items() if value is not None}
+    members = {name: value for name, value in rendering.members(raw).items() if value is not None}
     try:
-        said = msgspec.convert(members, FeedbackRequest)
+        feedback = msgspec.convert(members, FeedbackRequest)
     except msgspec.ValidationError as error:
         raise BadRequest(f"The feedback cannot be read: {error}", hint='As in {"rating": "up"}.') from error
-    told: dict[str, Any] = msgspec.to_builtins(said)
-    user = told.pop("userId")
-    if problem := problem_with("feedback", told):
-        raise BadRequest(f"The feedback cannot be kept: {problem}")
-    check_text(said.comment, site.limits)
-    return msgspec.convert(told, Opinion), user
+    fields: dict[str, Any] = msgspec.to_builtins(feedback)
+    user = fields.pop("userId")
+    if problem := problem_with("feedback", fields):
+        raise BadRequest(f"The feedback cannot be stored: {problem}")
+    check_text(feedback.comment, site.limits)
+    return msgspec.convert(fields, Opinion), user
 
 
 def _wants_markdown(request: Request) -> bool:
-    said = request.query_params.get("format")
-    if said not in {None, "json", "markdown"}:
-        raise BadRequest("A conversation is shown as json or markdown")
-    return said == "markdown" or (said is None and _prefers_markdown(request))
+    format = request.query_params.get("format")
+    if format not in {None, "json", "markdown"}:
+        raise BadRequest("`format` must be `json` or `markdown`")
+    accept = ",".join(request.headers.getlist("accept"))
+    media_types = ("application/json", MARKDOWN)
+    return format == "markdown" or (format is None and preferred_media_type(accept, media_types) == MARKDOWN)
 
 
-def _prefers_markdown(request: Request) -> bool:
-    return preferred(",".join(request.headers.getlist("accept")), ("application/json", MARKDOWN)) == MARKDOWN
+def conversation_body(stored: StoredConversation) -> ShownConversation:
+    turns = [ShownTurn(turn.question, turn.answer, turn.at, list(turn.sources)) for turn in stored.turns]
+    return ShownConversation(stored.id, stored.title, stored.created, stored.updated, turns)
 
 
-def heading(found: Summary) -> Heading:
-    return Heading(found.id, found.title, found.created, found.updated, found.turns)
-
-
-def conversation(found: Conversation) -> ShownConversation:
-    turns = [ShownTurn(each.question, each.answer, each.at, list(each.sources)) for each in found.turns]
-    return ShownConversation(found.id, found.title, found.created, found.updated, turns)
-
-
-def as_markdown(found: Conversation) -> str:
-    """A conversation for people to keep. What was said stands in it as a quotation of plain text."""
-    parts = [f"# {_plain(' '.join(found.title.split()))}", f"{found.created} to {found.updated}"]
-    for each in found.turns:
-        parts += ["**You:**", _quoted(each.question), "**Answer:**", _quoted(each.answer)]
-        parts += ["Sources:", _quoted("\n".join(each.sources))] if each.sources else []
+def as_markdown(stored: StoredConversation) -> str:
+    """Return a conversation as Markdown. Questions and answers are quoted as plain text."""
+    parts = [f"# {_plain(' '.join(stored.title.split()))}", f"{stored.created} to {stored.updated}"]
+    for turn in stored.turns:
+        parts += ["**You:**", _quote(turn.question), "**Answer:**", _quote(turn.answer)]
+        parts += ["Sources:", _quote("\n".join(turn.sources))] if turn.sources else []
     return "\n\n".join(parts) + "\n"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return "\n".join(f"> {_plain(line.strip())}".rstrip() for line in text.splitlines())
 
 
 def _plain(line: str) -> str:
-    """A line that Markdown reads as it stands: neither markup, nor a list, nor anything that no eye sees."""
+    """Escape a line so that Markdown shows it unchanged: no markup, no lists, no invisible characters."""
     return _LISTED.sub(r"\1\\\2", _MARKUP.sub(r"\\\g<0>", _UNSEEN.sub(" ", line)))
 
 

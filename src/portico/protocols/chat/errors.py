@@ -1,4 +1,4 @@
-"""Errors as this protocol tells them: a text or an object, with a status. What cannot succeed by itself is 4xx."""
+"""Errors of the chat protocol: a string or an object, with a status. An error that a retry cannot mend is 4xx."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -21,17 +21,17 @@ from portico.errors import (
     Unavailable,
     Unsupported,
 )
-from portico.protocols.nlweb.dialects import V55
-from portico.protocols.nlweb.errors import BROKEN, code_of, headers_of
+from portico.protocols import problems
+from portico.protocols.problems import BROKEN, error_headers
 
 ErrorForm: TypeAlias = Literal["text", "object"]
 
 
-class WrongMethod(BadRequest):
-    """An address that is there, asked in a way that it is not for."""
+class MethodNotAllowed(BadRequest):
+    """The path exists, but not for this method."""
 
 
-# Clients send a request again that met a 5xx: what would fail again, or would be done again, is the caller's to mend.
+# Clients retry after a 5xx, so an error that a retry would repeat, or that must not run twice, is 4xx.
 STATUSES: Mapping[type[SiteError], HTTPStatus] = {
     BadRequest: HTTPStatus.BAD_REQUEST,
     NotFound: HTTPStatus.NOT_FOUND,
@@ -45,7 +45,7 @@ STATUSES: Mapping[type[SiteError], HTTPStatus] = {
     ConfigError: HTTPStatus.INTERNAL_SERVER_ERROR,
     SourceError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
-CODES: Mapping[type[SiteError], str] = {WrongMethod: "METHOD_NOT_ALLOWED"}  # beyond those of NLWeb
+CODES: Mapping[type[SiteError], str] = {**problems.CODES, MethodNotAllowed: "METHOD_NOT_ALLOWED"}
 HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
@@ -53,17 +53,17 @@ def status_of(error: SiteError) -> HTTPStatus:
     return next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
 
 
-def shown_error(error: SiteError, form: ErrorForm) -> dict[str, Any]:
-    """An error as a body or a line. What went wrong inside is told to the operator, not to the caller."""
+def error_body(error: SiteError, form: ErrorForm) -> dict[str, Any]:
+    """Return an error as a body or a line. Internal errors are not explained to the caller."""
     text = str(BROKEN if status_of(error) >= HTTPStatus.INTERNAL_SERVER_ERROR else error)
     return {"error": text if form == "text" else {"code": _code(error), "message": text}}
 
 
 def _code(error: SiteError) -> str:
-    return CODES.get(type(error)) or code_of(error, V55).code
+    return next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
 
 
 def refusal(error: SiteError, form: ErrorForm, status: int | None = None, headers: Mapping[str, str] = {}) -> Response:
-    told = {**HEADERS, **headers_of(error), **headers}
-    body = msgspec.json.encode(shown_error(error, form))
-    return Response(body, status or status_of(error), told, "application/json")
+    all_headers = {**HEADERS, **error_headers(error), **headers}
+    body = msgspec.json.encode(error_body(error, form))
+    return Response(body, status or status_of(error), all_headers, "application/json")

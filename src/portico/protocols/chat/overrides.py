@@ -1,4 +1,4 @@
-"""`context.overrides`: what a request may set. What means something here is honoured, all else is reported with why."""
+"""`context.overrides`: the settings of a request. Supported ones apply; all others are reported with a reason."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,10 +13,10 @@ MAX_REPORTED = 50
 MAX_LABEL = 80
 MAX_LANGUAGE = 100
 
-_RANKING = "Items are ranked by words and meaning together; nothing else ranks them"
-_RIGHTS = "Who asks decides what is read here, not the request"
-_PICTURES = "Pictures are shown, not read"
-_MODEL = "How answers are written is for the site to say"
+_RANKING = "Items are ranked by words and meaning together; this setting has no effect"
+_RIGHTS = "Rights depend on the caller, not on the request"
+_PICTURES = "Images are displayed, but not read"
+_MODEL = "The site decides how answers are written"
 REASONS: Mapping[str, str] = {
     "temperature": _MODEL,
     "seed": _MODEL,
@@ -28,7 +28,7 @@ REASONS: Mapping[str, str] = {
     "query_rewriting": _RANKING,
     "minimum_search_score": _RANKING,
     "minimum_reranker_score": _RANKING,
-    "vector_fields": "Meaning is taken of whole items, not of single fields",
+    "vector_fields": "Vectors describe whole items, not single fields",
     "use_oid_security_filter": _RIGHTS,
     "use_groups_security_filter": _RIGHTS,
     "use_gpt4v": _PICTURES,
@@ -36,8 +36,8 @@ REASONS: Mapping[str, str] = {
     "send_text_sources": _PICTURES,
     "send_image_sources": _PICTURES,
 }
-UNKNOWN = "There is no such setting here"
-NO_VECTORS = "This site finds items by words alone"
+UNKNOWN = "This setting is not supported"
+NO_VECTORS = "This site searches by words only"
 NO_LANGUAGE = f"Answers come in these languages: {', '.join(LANGUAGES)}"
 NO_CATEGORY = "There is no collection of that name"
 
@@ -53,29 +53,31 @@ class Overrides:
     unused: Mapping[str, str] = field(default_factory=dict[str, str])  # what has no meaning here, and why
 
 
-def read_overrides(said: Mapping[str, Any], asking: Asking, *, has_vectors: bool, known: frozenset[str]) -> Overrides:
-    """`known` are the names of collections, which others call categories."""
-    given = {name: value for name, value in said.items() if value is not None}
-    unused = {name[:MAX_LABEL]: REASONS.get(name, UNKNOWN) for name in given if name not in _READ}
-    retrieval = _retrieval(given)
-    if not has_vectors and given.get("retrieval_mode", "text") != "text":
+def read_overrides(
+    raw: Mapping[str, Any], settings: Asking, *, has_vectors: bool, collections: frozenset[str]
+) -> Overrides:
+    """Parse the settings of a request. `collections` are the readable ones, which this protocol calls categories."""
+    values = {name: value for name, value in raw.items() if value is not None}
+    unused = {name[:MAX_LABEL]: REASONS.get(name, UNKNOWN) for name in values if name not in _READ}
+    retrieval = _retrieval(values)
+    if not has_vectors and values.get("retrieval_mode", "text") != "text":
         unused["retrieval_mode"] = NO_VECTORS
-    top = _number(given, "top", asking.items)
-    if top > asking.most:
-        unused["top"] = f"An answer has at most {asking.most} items"
-    language = _text(given, "language")[:MAX_LANGUAGE]
-    # A model writes in whatever language it is told; without one, a language that is not known here is none.
-    if language and not asking.has_model and not best_language(language, ("", *LANGUAGES)):
+    top = _number(values, "top", settings.items)
+    if top > settings.most:
+        unused["top"] = f"An answer has at most {settings.most} items"
+    language = _text(values, "language")[:MAX_LANGUAGE]
+    # A model writes any language; without one, only the languages that Portico knows count.
+    if language and not settings.has_model and not best_language(language, ("", *LANGUAGES)):
         unused["language"], language = NO_LANGUAGE, ""
-    categories = {name: _text(given, name) for name in ("include_category", "exclude_category")}
+    categories = {name: _text(values, name) for name in ("include_category", "exclude_category")}
     for name, value in categories.items():
-        if value and value not in known:
+        if value and value not in collections:
             unused[name], categories[name] = NO_CATEGORY, ""
     included = categories["include_category"]
     return Overrides(
-        min(top, asking.most),
+        min(top, settings.most),
         retrieval if has_vectors else "text",
-        _flag(given, "suggest_followup_questions", default=True),
+        _flag(values, "suggest_followup_questions", default=True),
         language,
         (included,) if included else (),
         categories["exclude_category"],
@@ -88,31 +90,31 @@ _READ = frozenset(
 )
 
 
-def _retrieval(given: Mapping[str, Any]) -> Retrieval:
-    said = given.get("retrieval_mode", "hybrid")
-    if said not in get_args(Retrieval):
-        raise BadRequest("context.overrides.retrieval_mode is hybrid, vectors or text")
-    return cast("Retrieval", said)
+def _retrieval(values: Mapping[str, Any]) -> Retrieval:
+    value = values.get("retrieval_mode", "hybrid")
+    if value not in get_args(Retrieval):
+        raise BadRequest("`context.overrides.retrieval_mode` must be `hybrid`, `vectors` or `text`")
+    return cast("Retrieval", value)
 
 
-def _number(given: Mapping[str, Any], name: str, default: int) -> int:
-    said = given.get(name, default)
-    if isinstance(said, float) and said.is_integer():
-        said = int(said)
-    if not isinstance(said, int) or isinstance(said, bool) or said < 1:
-        raise BadRequest(f"context.overrides.{name} is a whole number from 1 on")
-    return said
+def _number(values: Mapping[str, Any], name: str, default: int) -> int:
+    value = values.get(name, default)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise BadRequest(f"`context.overrides.{name}` must be an integer of at least 1")
+    return value
 
 
-def _flag(given: Mapping[str, Any], name: str, *, default: bool) -> bool:
-    said = given.get(name, default)
-    if not isinstance(said, bool):
-        raise BadRequest(f"context.overrides.{name} is true or false")
-    return said
+def _flag(values: Mapping[str, Any], name: str, *, default: bool) -> bool:
+    value = values.get(name, default)
+    if not isinstance(value, bool):
+        raise BadRequest(f"`context.overrides.{name}` must be true or false")
+    return value
 
 
-def _text(given: Mapping[str, Any], name: str) -> str:
-    said = given.get(name, "")
-    if not isinstance(said, str):
-        raise BadRequest(f"context.overrides.{name} is a text")
-    return said
+def _text(values: Mapping[str, Any], name: str) -> str:
+    value = values.get(name, "")
+    if not isinstance(value, str):
+        raise BadRequest(f"`context.overrides.{name}` must be a string")
+    return value

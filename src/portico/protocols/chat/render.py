@@ -1,6 +1,6 @@
-"""From events to an answer: one object in the end, or chunks as they come. Pure; sends nothing.
+"""Renders events as an answer: one object at the end, or chunks as they come. Sends nothing.
 
-What real clients enforce: the first chunk has the role and the whole context and no text, every chunk has a delta, and
+Clients require this: the first chunk has the role and the whole context and no text, every chunk has a delta, and
 the last one has what to ask next.
 """
 
@@ -11,17 +11,33 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, TypeAlias
 
-from portico.ask.events import Clarify, Did, Event, Failed, Finished, Found, Promised, Said, Understood
+from portico.ask.events import (
+    ClarificationEvent,
+    EndEvent,
+    ErrorEvent,
+    Event,
+    InterpretationEvent,
+    ItemEvent,
+    OperationEvent,
+    TaskEvent,
+    TextEvent,
+)
 from portico.ask.languages.localization import Phrases, phrases
-from portico.ask.outcomes import in_words
-from portico.ask.prose import shortened
+from portico.ask.outcomes import render_result
+from portico.ask.prose import shorten
 from portico.ask.suggestions import followups
-from portico.ask.understanding.fields import spoken
+from portico.ask.understanding.fields import words_of
 from portico.errors import SiteError
 from portico.protocols.chat.overrides import Overrides
-from portico.protocols.chat.points import Points
-from portico.protocols.nlweb.item_rendering import Premises, shown_deed
-from portico.protocols.nlweb.render import NOTHING, elicitation, promise
+from portico.protocols.chat.points import DataPoints
+from portico.protocols.rendering import (
+    NOTHING,
+    RenderContext,
+    clarification_text,
+    render_completed_action,
+    render_elicitation,
+    render_promise,
+)
 from portico.protocols.rest.operations import TASKS_PATH
 from portico.requests import Ask, Task
 
@@ -34,293 +50,298 @@ _BRACKETS = str.maketrans({"[": "(", "]": ")"})  # in an answer they hold citati
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
-    """How an answer is wanted, and what is told with it."""
+class ChatRenderOptions:
+    """How to render an answer, and what its context tells."""
 
     question: str  # as it was sent
     ask: Ask
     overrides: Overrides
-    premises: Premises
+    context: RenderContext
     conversation: Shown
     messages: int = 1
     ignored: tuple[str, ...] = ()
     starters: tuple[str, ...] = ()  # what to ask next, where that is known beforehand
-    asked: tuple[str, ...] = ()  # questions before
-    state: Callable[[Clarify | None], str] = lambda _: ""
+    earlier_questions: tuple[str, ...] = ()  # questions before
+    state: Callable[[ClarificationEvent | None], str] = lambda _: ""
     session: Any = None  # None: there is none to tell
     session_name: str = "sessionState"
     session_id: str = ""  # for front ends that keep it in the context
 
 
 @dataclass(slots=True)
-class Told:
-    """What the events have told so far."""
+class ChatAccumulator:
+    """What the events have brought so far."""
 
-    understood: Understood | None = None
-    clarify: Clarify | None = None
+    interpretation: InterpretationEvent | None = None
+    clarify: ClarificationEvent | None = None
     task: Task | None = None
-    did: Did | None = None
-    finished: Finished | None = None
+    did: OperationEvent | None = None
+    finished: EndEvent | None = None
     pieces: list[str] = field(default_factory=list[str])
     marks: dict[str, float] = field(default_factory=dict[str, float])  # milliseconds until a step was done
 
 
-class Telling:
-    """One answer on its way."""
+class ChatRenderer:
+    """Renders one answer."""
 
-    def __init__(self, manner: Manner) -> None:
-        self.manner = manner
-        self.told = Told()
-        self.points = Points(manner.premises)
-        self.points.attach(manner.ask.attached)
+    def __init__(self, options: ChatRenderOptions) -> None:
+        self.options = options
+        self.state = ChatAccumulator()
+        self.points = DataPoints(options.context)
+        self.points.attach(options.ask.attached)
         self._since = time.perf_counter()
         self._owed: tuple[str, ...] = ()  # items that the last sentence relied on
         self._gap = ""  # between it and the next
 
     @property
     def kind(self) -> str:
-        told = self.told
-        by_event = {"elicitation": told.clarify, "promise": told.task, "action": told.did}
+        state = self.state
+        by_event = {"elicitation": state.clarify, "promise": state.task, "action": state.did}
         return next((kind for kind, event in by_event.items() if event), "answer")
 
     @property
     def text(self) -> str:
-        return "".join(self.told.pieces)
+        return "".join(self.state.pieces)
 
-    def take(self, event: Event) -> str:
-        """Note an event; what is to be said of it at once."""
-        told = self.told
+    def add(self, event: Event) -> str:
+        """Add an event and return the text to send for it."""
+        state = self.state
         match event:
-            case Understood():
-                told.understood = event
-                self._mark("understood")
-            case Clarify():
-                told.clarify = event
-            case Found():
-                understood = told.understood
-                self.points.take(event, understood.text if understood else self.manner.question, self.language)
-                self._mark("found")
-            case Said():
+            case InterpretationEvent():
+                state.interpretation = event
+                self._record_time("understood")
+            case ClarificationEvent():
+                state.clarify = event
+            case ItemEvent():
+                interpretation = state.interpretation
+                self.points.take(event, interpretation.text if interpretation else self.options.question, self.language)
+                self._record_time("found")
+            case TextEvent():
                 return self._say(event)
-            case Did():
-                told.did = event
-            case Promised(task):
-                told.task = task
-            case Finished():
-                told.finished = event
-            case Failed(error):
+            case OperationEvent():
+                state.did = event
+            case TaskEvent(task):
+                state.task = task
+            case EndEvent():
+                state.finished = event
+            case ErrorEvent(error):
                 raise error
         return ""
 
-    def rest(self) -> str:
-        """What is left to be said when no more events follow."""
-        said = self._cited() if self.text.strip() else self._otherwise()
-        self.told.pieces.append(said)
-        self._mark("said")
-        return said
+    def finish(self) -> str:
+        """Return the rest of the text, after all events."""
+        text = self._citations() if self.text.strip() else self._fallback_text()
+        self.state.pieces.append(text)
+        self._record_time("said")
+        return text
 
-    def _say(self, said: Said) -> str:
-        # Sentences that rely on the same items have their sources after the last of them.
-        before = self._gap if said.cites == self._owed else f"{self._cited()}{self._gap}"
-        text = said.text.translate(_BRACKETS)
-        self._owed, self._gap = said.cites, text[len(text.rstrip()) :]
+    def _say(self, event: TextEvent) -> str:
+        # Sentences that rely on the same items share one citation, after the last of them.
+        before = self._gap if event.cites == self._owed else f"{self._citations()}{self._gap}"
+        text = event.text.translate(_BRACKETS)
+        self._owed, self._gap = event.cites, text[len(text.rstrip()) :]
         piece = f"{before}{text.rstrip()}"
-        self.told.pieces.append(piece)
+        self.state.pieces.append(piece)
         return piece
 
-    def _cited(self) -> str:
-        sources = self.points.cited(self._owed)
+    def _citations(self) -> str:
+        sources = self.points.cite(self._owed)
         return f" {sources}" if sources else ""
 
-    def _otherwise(self) -> str:
-        """The answer where nobody has said anything."""
-        told, speech = self.told, phrases(self.language)
-        if told.clarify:
-            return _in_words(told.clarify).translate(_BRACKETS)
-        if told.task:
-            return (told.task.message or speech.working).translate(_BRACKETS)
-        if told.did:
-            return _deed(told.did, speech, self.manner.premises).translate(_BRACKETS)
+    def _fallback_text(self) -> str:
+        """Return the text of an answer without a summary."""
+        state, speech = self.state, phrases(self.language)
+        if state.clarify:
+            return clarification_text(state.clarify).translate(_BRACKETS)
+        if state.task:
+            return (state.task.message or speech.working).translate(_BRACKETS)
+        if state.did:
+            return _deed(state.did, speech, self.options.context).translate(_BRACKETS)
         if self.points.items:
-            return "\n".join(self._listed())
-        notes = told.finished.notes if told.finished else ()
+            return "\n".join(self._item_lines())
+        notes = state.finished.notes if state.finished else ()
         return (notes[-1] if notes else f"{NOTHING}.").translate(_BRACKETS)
 
-    def _listed(self) -> Iterable[str]:
+    def _item_lines(self) -> Iterable[str]:
         for item, ref in islice(zip(self.points.items, self.points.refs, strict=True), MAX_LISTED):
-            yield f"- {str(item['name']).translate(_BRACKETS)} {self.points.cited([ref])}"
+            yield f"- {str(item['name']).translate(_BRACKETS)} {self.points.cite([ref])}"
 
     @property
     def language(self) -> str:
-        return self.told.understood.language if self.told.understood else self.manner.overrides.language
+        return self.state.interpretation.language if self.state.interpretation else self.options.overrides.language
 
-    def _mark(self, step: str) -> None:
-        self.told.marks[step] = round((time.perf_counter() - self._since) * 1000, 1)
+    def _record_time(self, step: str) -> None:
+        self.state.marks[step] = round((time.perf_counter() - self._since) * 1000, 1)
 
     # Members
 
     def followups(self) -> list[str]:
-        manner, told = self.manner, self.told
+        manner, state = self.options, self.state
         if not manner.overrides.followups:
             return []
-        if told.clarify:
-            return list(options(told.clarify))
-        limits = told.understood.constraints if told.understood else ()
-        asked = (*manner.asked, manner.question, *([told.understood.text] if told.understood else ()))
-        return list(manner.starters or followups(self.points.items, self.language, asked, limits))
+        if state.clarify:
+            return list(options(state.clarify))
+        limits = state.interpretation.constraints if state.interpretation else ()
+        questions = (
+            *manner.earlier_questions,
+            manner.question,
+            *([state.interpretation.text] if state.interpretation else ()),
+        )
+        return list(manner.starters or followups(self.points.items, self.language, questions, limits))
 
     def context(self) -> Shown:
-        """Everything but what to ask next."""
-        own = {"sessionId": self.manner.session_id} if self.manner.session_id else {}
-        return {"data_points": self.points.shown(), "thoughts": list(self._thoughts()), "portico": self.own(), **own}
+        """Return the context without the suggestions."""
+        own = {"sessionId": self.options.session_id} if self.options.session_id else {}
+        return {
+            "data_points": self.points.to_json(),
+            "thoughts": list(self._thoughts()),
+            "portico": self.portico_context(),
+            **own,
+        }
 
-    def own(self) -> Shown:
-        manner, told = self.manner, self.told
-        understood, finished = told.understood, told.finished
-        ignored = [*manner.ignored, *(understood.ignored if understood else ())]
-        shown = {
+    def portico_context(self) -> Shown:
+        options, state = self.options, self.state
+        interpretation, finished = state.interpretation, state.finished
+        ignored = [*options.ignored, *(interpretation.ignored if interpretation else ())]
+        members = {
             "kind": self.kind,
-            "conversation": manner.conversation,
-            "understood": _understood(understood) if understood else None,
+            "conversation": options.conversation,
+            "understood": _render_interpretation(interpretation) if interpretation else None,
             "items": self.points.items,
-            "elicitation": elicitation(told.clarify) if told.clarify else None,
-            "promise": _promise(told.task) if told.task else None,
-            "action": shown_deed(told.did, manner.premises) if told.did else None,
-            "not_applicable": dict(manner.overrides.unused) or None,
+            "elicitation": render_elicitation(state.clarify) if state.clarify else None,
+            "promise": _promise(state.task) if state.task else None,
+            "action": render_completed_action(state.did, options.context) if state.did else None,
+            "not_applicable": dict(options.overrides.unused) or None,
             "ignored": ignored[:50] or None,
             "notes": list(finished.notes) if finished and finished.notes else None,
             "cost": asdict(finished.cost) if finished and finished.cost.calls else None,
-            "state": manner.state(told.clarify) or None,
+            "state": options.state(state.clarify) or None,
         }
-        return {name: value for name, value in shown.items() if value is not None}
+        return {name: value for name, value in members.items() if value is not None}
 
     def _thoughts(self) -> Iterable[Shown]:
-        manner, told, marks = self.manner, self.told, self.told.marks
-        yield _thought("Original user query", manner.question, messages=manner.messages)
-        if understood := told.understood:
+        options, state, marks = self.options, self.state, self.state.marks
+        yield _thought("Original user query", options.question, messages=options.messages)
+        if interpretation := state.interpretation:
             yield _thought(
                 "Understood question",
-                understood.text,
-                collections=list(understood.collections),
-                constraints=[each.says for each in understood.constraints],
-                language=understood.language,
+                interpretation.text,
+                collections=list(interpretation.collections),
+                constraints=[entry.says for entry in interpretation.constraints],
+                language=interpretation.language,
                 milliseconds=marks.get("understood", 0),
             )
-        if manner.ask.attached:
-            read = [each.id for each in manner.ask.attached]
+        if options.ask.attached:
+            read = [entry.id for entry in options.ask.attached]
             yield _thought("Files", read, passages=len(read))
-        if understood and self.kind == "answer":
+        if interpretation and self.kind == "answer":
             names = [f"{item['name']} ({item['score']:g})" for item in self.points.items]
             spent = round(marks.get("found", marks.get("understood", 0)) - marks.get("understood", 0), 1)
             yield _thought(
                 "Results",
                 names,
                 count=len(names),
-                top=manner.ask.limit,
-                retrieval_mode=manner.ask.retrieval,
+                top=options.ask.limit,
+                retrieval_mode=options.ask.retrieval,
                 milliseconds=spent,
             )
         yield self._answer_thought()
 
     def _answer_thought(self) -> Shown:
-        marks, finished = self.told.marks, self.told.finished
+        marks, finished = self.state.marks, self.state.finished
         props: Shown = {"kind": self.kind}
         if "said" in marks:
             props |= {"characters": len(self.text), "milliseconds": marks["said"]}
         if finished and finished.cost.calls:
             props["model_calls"] = finished.cost.calls
-        modes = [mode for mode in ("generate", "summarize") if mode in self.manner.ask.modes]
+        modes = [mode for mode in ("generate", "summarize") if mode in self.options.ask.modes]
         how = {"generate": "Sentences of what was found", "summarize": "A summary of what was found"}
-        words = how[modes[0]] if modes and self.kind == "answer" else spoken(self.kind).capitalize()
+        words = how[modes[0]] if modes and self.kind == "answer" else words_of(self.kind).capitalize()
         return _thought("Answer", words, **props)
 
     # Whole and in chunks
 
-    def whole(self) -> Shown:
+    def to_json(self) -> Shown:
         message = {"role": "assistant", "content": self.text}
         context = {**self.context(), "followup_questions": self.followups()}
         return {"message": message, "context": context, **self._session()}
 
-    def first(self) -> Shown:
+    def first_chunk(self) -> Shown:
         return {"delta": {"role": "assistant"}, "context": self.context(), **self._session()}
 
-    def last(self) -> Shown:
-        finished = self.told.finished
-        # Clients put what comes later in the place of what they have: the same again, and what is new.
-        own = {"portico": self.own()} if finished and (finished.notes or finished.cost.calls) else {}
+    def last_chunk(self) -> Shown:
+        finished = self.state.finished
+        # Clients replace what they have with what comes later, so repeat it together with what is new.
+        own = {"portico": self.portico_context()} if finished and (finished.notes or finished.cost.calls) else {}
         return {"delta": {}, "context": {"followup_questions": self.followups(), **own}}
 
     def _session(self) -> Shown:
-        return {} if self.manner.session is None else {self.manner.session_name: self.manner.session}
+        return {} if self.options.session is None else {self.options.session_name: self.options.session}
 
 
 def _thought(title: str, description: str | list[str], **props: Any) -> Shown:
     return {"title": title, "description": description, "props": props}
 
 
-def _understood(understood: Understood) -> Shown:
+def _render_interpretation(interpretation: InterpretationEvent) -> Shown:
     return {
-        "text": understood.text,
-        "collections": list(understood.collections),
-        "constraints": [asdict(each) for each in understood.constraints],
-        "language": understood.language,
+        "text": interpretation.text,
+        "collections": list(interpretation.collections),
+        "constraints": [asdict(constraint) for constraint in interpretation.constraints],
+        "language": interpretation.language,
     }
 
 
 def _promise(task: Task) -> Shown:
-    return {**promise(task, datetime.now(UTC)), "task": f"{TASKS_PATH}/{task.id}", "operation": task.call.operation}
+    return {
+        **render_promise(task, datetime.now(UTC)),
+        "task": f"{TASKS_PATH}/{task.id}",
+        "operation": task.call.operation,
+    }
 
 
-def _in_words(clarify: Clarify) -> str:
-    lines = [clarify.text]
-    for each in clarify.questions:
-        choices = f" ({', '.join(each.options)})" if each.options else ""
-        lines.append(f"{each.text}{choices}")
-    return "\n".join(dict.fromkeys(line for line in lines if line))
-
-
-def _deed(did: Did, speech: Phrases, premises: Premises) -> str:
-    """What was done, in words."""
-    said = shortened(in_words(shown_deed(did, premises).get("result"), did.about, speech), MAX_RESULT)
-    return f"{spoken(did.operation).capitalize()}: {said or '✓'}"
+def _deed(did: OperationEvent, speech: Phrases, context: RenderContext) -> str:
+    """Return what an operation did, as text."""
+    text = shorten(render_result(render_completed_action(did, context).get("result"), did.about, speech), MAX_RESULT)
+    return f"{words_of(did.operation).capitalize()}: {text or '✓'}"
 
 
 Done: TypeAlias = Callable[[], Awaitable[None]]
 
 
-async def folded(events: AsyncIterator[Event], telling: Telling, done: Done) -> Shown:
-    """The whole answer. What it failed with is raised."""
+async def collect_answer(events: AsyncIterator[Event], renderer: ChatRenderer, done: Done) -> Shown:
+    """Return the whole answer. Raises the error that it failed with."""
     async for event in events:
-        telling.take(event)
-    telling.rest()
+        renderer.add(event)
+    renderer.finish()
     await done()
-    return telling.whole()
+    return renderer.to_json()
 
 
 async def chunks(
-    events: AsyncIterator[Event], telling: Telling, done: Done, refused: Callable[[SiteError], Shown]
+    events: AsyncIterator[Event], renderer: ChatRenderer, done: Done, render_error: Callable[[SiteError], Shown]
 ) -> AsyncGenerator[Shown]:
-    begun = False
+    has_started = False
     try:
         async for event in events:
-            piece = telling.take(event)
-            if piece and not begun:
-                begun = True
-                yield telling.first()
+            piece = renderer.add(event)
+            if piece and not has_started:
+                has_started = True
+                yield renderer.first_chunk()
             if piece:
                 yield {"delta": {"content": piece}}
-        rest = telling.rest()
-        if not begun:
-            yield telling.first()
+        rest = renderer.finish()
+        if not has_started:
+            yield renderer.first_chunk()
         if rest:
             yield {"delta": {"content": rest}}
         await done()
-        yield telling.last()
+        yield renderer.last_chunk()
     except SiteError as error:
-        yield refused(error)
+        yield render_error(error)
 
 
-def options(clarify: Clarify) -> tuple[str, ...]:
-    """What there is to choose from, as things to say next, where one question can be answered so."""
-    first = next((each for each in clarify.questions if each.options), None)
+def options(clarify: ClarificationEvent) -> tuple[str, ...]:
+    """Return the options of the first question that has any, as suggestions."""
+    first = next((question for question in clarify.questions if question.options), None)
     return first.options[:MAX_OPTIONS] if first else ()

@@ -1,4 +1,4 @@
-"""What a client sends, as types. `null` is absent, unknown members are left aside, and nothing in it says who asks."""
+"""The types of a chat request. `null` means absent, and unknown members are ignored. Nothing here says who calls."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, cast
@@ -6,9 +6,8 @@ from typing import Annotated, Any, Literal, cast
 import msgspec
 from msgspec import Meta
 
-from portico.conversations.transcripts import Turn
+from portico.conversations.transcripts import TranscriptTurn
 from portico.errors import BadRequest
-from portico.protocols.nlweb.schema import Schema, whole_schema
 
 SNAKE = "session_state"  # as older front ends call it
 CAMEL = "sessionState"
@@ -25,7 +24,7 @@ class ChatMessage(msgspec.Struct, frozen=True):
 
 
 class OwnContext(msgspec.Struct, frozen=True):
-    """What clients of this site may say besides."""
+    """Members that clients of this site may add."""
 
     answers: Annotated[dict[str, Any] | None, Meta(description="To what was asked back, by the id of a question")] = (
         None
@@ -57,69 +56,71 @@ class ChatRequest(msgspec.Struct, frozen=True):
         return self.messages[-1].content
 
     @property
-    def said(self) -> RequestContext:
+    def request_context(self) -> RequestContext:
         return self.context or RequestContext()
 
     @property
-    def own(self) -> OwnContext:
-        return self.said.portico or OwnContext()
+    def portico(self) -> OwnContext:
+        return self.request_context.portico or OwnContext()
 
     @property
-    def history(self) -> tuple[Turn, ...] | None:
-        """The turns before, as the client tells them; None if it tells of none."""
-        talk = [each for each in self.messages[:-1] if each.role != "system"]
+    def history(self) -> tuple[TranscriptTurn, ...] | None:
+        """The earlier turns as the client sent them; None if it sent none."""
+        messages = [message for message in self.messages[:-1] if message.role != "system"]
         turns: list[tuple[str, list[str]]] = []
-        for each in talk:
-            if each.role == "user":
-                turns.append((each.content, []))
+        for message in messages:
+            if message.role == "user":
+                turns.append((message.content, []))
             elif turns:
-                turns[-1][1].append(each.content)
-        return tuple(Turn(question, "".join(answers)) for question, answers in turns) if talk else None
+                turns[-1][1].append(message.content)
+        return tuple(TranscriptTurn(question, "".join(answers)) for question, answers in turns) if messages else None
 
     @property
     def has_system(self) -> bool:
-        return any(each.role == "system" for each in self.messages)
+        return any(message.role == "system" for message in self.messages)
 
 
 def read_request(raw: Any) -> tuple[ChatRequest, str]:
-    """A request, and the name under which its session came and goes back."""
+    """Return a request, and the member name of its session, which the answer uses too."""
     if not isinstance(raw, dict):
         raise BadRequest("A request is a JSON object", hint=_HINT)
-    said = cast("dict[str, Any]", _without_nulls(raw))
-    # Older front ends send null until they were given a session, and look for it under their own name.
-    name = SNAKE if SNAKE in raw and CAMEL not in said else CAMEL
-    body = {**said, CAMEL: said.get(name)}
+    members = cast("dict[str, Any]", _without_nulls(raw))
+    # Older front ends send null until they get a session, and look for it under their own name.
+    name = SNAKE if SNAKE in raw and CAMEL not in members else CAMEL
+    body = {**members, CAMEL: members.get(name)}
     try:
         request = msgspec.convert(body, ChatRequest)
     except msgspec.ValidationError as error:
         raise BadRequest(f"The request cannot be read: {error}", hint=_HINT) from error
     if request.messages[-1].role != "user":
-        raise BadRequest("The last message is the one of the user", hint=_HINT)
+        raise BadRequest("The last message must have the role `user`", hint=_HINT)
     if not request.question.strip():
         raise BadRequest("The last message is empty", hint=_HINT)
     return request, name
 
 
 def _without_nulls(raw: Any) -> Any:
-    """Without members that are null, as far as they are the protocol's own: a session may hold what it likes."""
-    said = _present(cast("Mapping[str, Any]", raw))
-    if isinstance(said.get("messages"), list):
-        said["messages"] = [_message(each) for each in cast("list[Any]", said["messages"])]
-    if isinstance(said.get("context"), dict):
-        context = _present(said["context"])
-        # Other clients have ids of their own under these names.
+    """Remove null members that belong to the protocol. A session may hold anything."""
+    members = _present(cast("Mapping[str, Any]", raw))
+    if isinstance(members.get("messages"), list):
+        members["messages"] = [_message(message) for message in cast("list[Any]", members["messages"])]
+    if isinstance(members.get("context"), dict):
+        context = _present(members["context"])
+        # Other clients use these names for ids of their own.
         context = {name: value for name, value in context.items() if name not in _IDS or isinstance(value, str)}
         own = context.get("portico")
-        said["context"] = {**context, "portico": _present(cast("dict[str, Any]", own))} if _is_object(own) else context
-    return said
+        members["context"] = (
+            {**context, "portico": _present(cast("dict[str, Any]", own))} if _is_object(own) else context
+        )
+    return members
 
 
 def _message(raw: Any) -> Any:
-    """A message as it is read. Of an assistant that only called a tool there is no text."""
+    """Return a message for parsing. An assistant's message that only called a tool has no text."""
     if not _is_object(raw):
         return raw
-    said = _present(raw)
-    return {"content": "", **said} if said.get("role") == "assistant" else said
+    members = _present(raw)
+    return {"content": "", **members} if members.get("role") == "assistant" else members
 
 
 def _is_object(raw: Any) -> bool:
@@ -128,7 +129,3 @@ def _is_object(raw: Any) -> bool:
 
 def _present(members: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in members.items() if value is not None}
-
-
-def request_schema() -> Schema:
-    return whole_schema(ChatRequest)

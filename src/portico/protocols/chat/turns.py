@@ -1,4 +1,4 @@
-"""From a request that was read to an answer under way: which conversation, which question, how it is wanted."""
+"""Answers a chat request: finds its conversation, asks the site, and keeps the turn."""
 
 import hashlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -7,24 +7,23 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from portico.ask.events import Clarify, Event, Finished, Said
-from portico.ask.small_talk import Heard, heard, reply
+from portico.ask.events import ClarificationEvent, Event
+from portico.ask.small_talk import SmallTalk, parse_small_talk
 from portico.ask.suggestions import starters
-from portico.ask.understanding.kinds import ASKING
+from portico.ask.understanding.kinds import QUESTION_WORDS
 from portico.config import Config
-from portico.conversations.transcripts import Turn
+from portico.conversations.dialogue import Dialogue, open_dialogue
+from portico.conversations.transcripts import TranscriptTurn
 from portico.errors import BadRequest, Conflict, NotFound, SiteError
 from portico.items import Item
-from portico.protocols.chat.errors import shown_error
+from portico.protocols.chat.errors import error_body
 from portico.protocols.chat.overrides import Overrides, read_overrides
-from portico.protocols.chat.render import Manner, Telling, chunks, folded
+from portico.protocols.chat.render import ChatRenderer, ChatRenderOptions, chunks, collect_answer
 from portico.protocols.chat.requests import ChatRequest
-from portico.protocols.chat.threads import MINTED, Thread, Threads
-from portico.protocols.http import Begun, begin
-from portico.protocols.nlweb.dialects import Voice
-from portico.protocols.nlweb.item_rendering import Premises
-from portico.protocols.nlweb.models import Session, Wish
-from portico.protocols.nlweb.sessions import Conversation, conversation
+from portico.protocols.chat.settings import ChatSettings
+from portico.protocols.chat.threads import MINTED, ChatThread, ChatThreads
+from portico.protocols.http import StartedStream, start_stream
+from portico.protocols.rendering import RenderContext
 from portico.requests import Ask, Caller, File, Mode
 from portico.site import Site
 
@@ -33,13 +32,13 @@ MAX_EARLIER = 2000  # characters of one
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
-    """One request, and what its transport says of it."""
+class TurnRequest:
+    """A request as its transport delivers it."""
 
     request: ChatRequest
     session_name: str
     caller: Caller
-    premises: Premises
+    context: RenderContext
     files: tuple[File, ...] = ()
     may_act: bool = True  # nobody but the caller can have sent it
     owner: str = ""  # whose conversations it belongs to, if not the caller's
@@ -48,181 +47,174 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True)
-class Answering:
-    """An answer whose first event is there."""
+class ChatStream:
+    """An answer whose first event has arrived."""
 
-    telling: Telling
-    events: Begun[Event]
+    renderer: ChatRenderer
+    events: StartedStream[Event]
     done: Callable[[], Awaitable[None]]
-    refused: Callable[[SiteError], dict[str, Any]]
+    render_error: Callable[[SiteError], dict[str, Any]]
 
     async def chunks(self) -> AsyncGenerator[dict[str, Any]]:
-        async with aclosing(self.events), aclosing(chunks(self.events, self.telling, self.done, self.refused)) as each:
-            async for chunk in each:
+        async with (
+            aclosing(self.events),
+            aclosing(chunks(self.events, self.renderer, self.done, self.render_error)) as pieces,
+        ):
+            async for chunk in pieces:
                 yield chunk
 
-    async def whole(self) -> dict[str, Any]:
+    async def collect(self) -> dict[str, Any]:
         async with aclosing(self.events):
-            return await folded(self.events, self.telling, self.done)
+            return await collect_answer(self.events, self.renderer, self.done)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PlannedTurn:
     """A question in its conversation, before it is asked."""
 
     ask: Ask
-    thread: Thread
-    talk: Conversation
+    thread: ChatThread
+    dialogue: Dialogue
     overrides: Overrides
-    courtesy: Heard
+    small_talk: SmallTalk
     ignored: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Counter:
+class ChatService:
     site: Site
     config: Config
 
-    async def begin(self, got: Received) -> Answering:
-        plan = await self._plan(got)
-        events, starters = self._events(plan, got.caller)
-        telling = Telling(self._manner(plan, got, starters))
+    async def begin(self, request: TurnRequest) -> ChatStream:
+        plan = await self._plan(request)
+        events, starters = self._events(plan, request.caller)
+        renderer = ChatRenderer(self._render_options(plan, request, starters))
 
         async def done() -> None:
-            clarify = telling.told.clarify
-            state = plan.talk.context(plan.ask, clarify, self.site, got.caller)["state_token"]
+            clarify = renderer.state.clarify
+            state = plan.dialogue.state_token(plan.ask, clarify)
             at = datetime.now(UTC).isoformat(timespec="microseconds")
-            turn = Turn(got.request.question, telling.text, at, tuple(telling.points.citations), state)
-            # The answer was given, even if its conversation was deleted meanwhile or too many write to it at once.
+            turn = TranscriptTurn(request.request.question, renderer.text, at, tuple(renderer.points.citations), state)
+            # The answer stands even if its conversation was deleted meanwhile, or too many requests write to it.
             with suppress(Conflict, NotFound):
-                await self._threads.close(plan.thread, turn, got.caller)
+                await self._threads.close(plan.thread, turn, request.caller)
 
-        def refused(error: SiteError) -> dict[str, Any]:
-            return shown_error(error, self.config.chat.errors)
+        def render_error(error: SiteError) -> dict[str, Any]:
+            return error_body(error, self.config.section(ChatSettings).errors)
 
-        return Answering(telling, await begin(events), done, refused)
+        return ChatStream(renderer, await start_stream(events), done, render_error)
 
     @property
-    def _threads(self) -> Threads:
-        return Threads(self.site, self.config.chat.keep)
+    def _threads(self) -> ChatThreads:
+        return ChatThreads(self.site, self.config.section(ChatSettings).keep)
 
-    async def _plan(self, got: Received) -> Plan:
-        request, caller = got.request, got.caller
-        async with self.site.gate.charging(caller):
-            overrides = self._overrides(request, caller)
-            collections = self._collections(request, overrides, caller)
-            key = await self._threads.claimed(got.key, _turn(got), caller) if got.key else ""
-        courtesy = heard(request.question)
-        session = {MINTED: request.said.session_id} if request.said.session_id else request.session
-        thread = await self._threads.open(session, request.history, request.question, caller, got.owner, key)
-        token = request.own.state or thread.state
-        talk = conversation(Session(None, token or None), self.site, caller)
-        passages = await self._passages(got)
+    async def _plan(self, turn: TurnRequest) -> PlannedTurn:
+        request, caller = turn.request, turn.caller
+        overrides = self._overrides(request, caller)
+        collections = self._collections(request, overrides, caller)
+        key = await self._threads.claim_key(turn.key, _turn(turn), caller) if turn.key else ""
+        small_talk = parse_small_talk(request.question)
+        session = (
+            {MINTED: request.request_context.session_id} if request.request_context.session_id else request.session
+        )
+        thread = await self._threads.open(session, request.history, request.question, caller, turn.owner, key)
+        token = request.portico.state or thread.state
+        dialogue = open_dialogue(None, token or None, self.site, caller)
+        passages = await self._passages(turn)
         ask = Ask(
-            courtesy.question or request.question,
+            request.question,
             collections,
-            previous=_previous(thread, talk),
-            answers=request.own.answers or {},
-            modes=self._modes(request, courtesy.question),
+            previous=_previous(thread, dialogue),
+            answers=request.portico.answers or {},
+            modes=self._modes(request, small_talk.question),
             limit=overrides.top,
             language=overrides.language,
-            # Who cannot bring back what was asked is asked once, at the beginning.
+            # A client that cannot send the state back is asked once, in the first turn.
             may_clarify=not passages and (not thread.turns or bool(token)),
-            may_act=got.may_act,
+            may_act=turn.may_act,
             retrieval=overrides.retrieval,
             attached=passages,
         )
-        wish = Wish(Voice(), ask, "conversational_search", None, Session(), bool(thread.turns))
-        ask = talk.resumed(wish)
+        ask = dialogue.resume(ask, has_previous=bool(thread.turns))
         if not ask.key:
             ask = replace(ask, key=key or thread.key(request.question))
         ignored = ("messages: system",) if request.has_system else ()
-        return Plan(ask, thread, talk, overrides, courtesy, (*got.ignored, *ignored))
+        return PlannedTurn(ask, thread, dialogue, overrides, small_talk, (*turn.ignored, *ignored))
 
-    async def _passages(self, got: Received) -> tuple[Item, ...]:
-        if not got.files:
+    async def _passages(self, request: TurnRequest) -> tuple[Item, ...]:
+        if not request.files:
             return ()
-        # To read files is work of its own, which is to be paid for before it is done.
-        await self.site.gate.spend(got.caller)
-        return await self.site.read(got.files, got.request.question)
+        return await self.site.read_files(request.files, request.request.question, request.caller)
 
     def _overrides(self, request: ChatRequest, caller: Caller) -> Overrides:
-        known = frozenset(self.site.gate.readable(caller))
-        said, has_vectors = request.said.overrides or {}, self.site.finds_by_meaning
-        return read_overrides(said, self.config.ask, has_vectors=has_vectors, known=known)
+        readable = frozenset(self.site.access.readable(caller))
+        raw, has_vectors = request.request_context.overrides or {}, self.site.finds_by_meaning
+        return read_overrides(raw, self.config.ask, has_vectors=has_vectors, collections=readable)
 
     def _modes(self, request: ChatRequest, question: str) -> frozenset[Mode]:
-        """What asks something is answered; without a model, what only names something has the results summed up."""
+        """Return the modes: a question is answered; without a model, other texts have their results summarised."""
         first = question.split(maxsplit=1)[:1]
-        asks = "?" in question or "？" in question or any(word.lower() in ASKING for word in first)
+        asks = "?" in question or "？" in question or any(word.lower() in QUESTION_WORDS for word in first)
         answers = asks or self.config.ask.has_model or bool(request.history)
-        wanted: Mode = request.own.mode or ("generate" if answers else "summarize")
-        return frozenset({"list", wanted})
+        mode: Mode = request.portico.mode or ("generate" if answers else "summarize")
+        return frozenset({"list", mode})
 
     def _collections(self, request: ChatRequest, overrides: Overrides, caller: Caller) -> tuple[str, ...]:
-        wanted = tuple(request.own.collections or overrides.collections)
+        names = tuple(request.portico.collections or overrides.collections)
         if not overrides.without:
-            return wanted
-        left = tuple(each for each in wanted or self.site.gate.readable(caller) if each != overrides.without)
+            return names
+        left = tuple(name for name in names or self.site.access.readable(caller) if name != overrides.without)
         if not left:
-            raise BadRequest("context.overrides.exclude_category leaves nothing to look in")
+            raise BadRequest("`context.overrides.exclude_category` excludes every collection")
         return left
 
-    def _events(self, plan: Plan, caller: Caller) -> tuple[AsyncGenerator[Event], tuple[str, ...]]:
-        """What answers, and what to ask next where that does not depend on the answer."""
-        if plan.courtesy.question or plan.ask.answers or plan.ask.attached:
-            return cast("AsyncGenerator[Event]", self.site.ask(plan.ask, caller)), ()
-        names = [each.title or each.name for each in self.site.catalog.public]
-        told, language = plan.courtesy, plan.overrides.language
-        is_leaving = told.is_thanks or told.is_farewell
-        first = () if is_leaving else starters(self.site.catalog.public, language or told.language)
-        return self._greeted(plan.ask, reply(told, names, language), caller), first
+    def _events(self, plan: PlannedTurn, caller: Caller) -> tuple[AsyncGenerator[Event], tuple[str, ...]]:
+        """Return the events of the answer, and suggestions of how to begin if the question is only a greeting."""
+        events, small_talk = cast("AsyncGenerator[Event]", self.site.ask(plan.ask, caller)), plan.small_talk
+        is_question = bool(small_talk.question or plan.ask.answers or plan.ask.attached)
+        if is_question or small_talk.is_thanks or small_talk.is_farewell:
+            return events, ()
+        return events, starters(self.site.catalog.public, plan.overrides.language or small_talk.language)
 
-    async def _greeted(self, ask: Ask, text: str, caller: Caller) -> AsyncGenerator[Event]:
-        await self.site.gate.admit(ask, caller)
-        yield Said(text)
-        yield Finished(0)
+    def _render_options(self, plan: PlannedTurn, turn: TurnRequest, starters: tuple[str, ...]) -> ChatRenderOptions:
+        thread, request = plan.thread, turn.request
 
-    def _manner(self, plan: Plan, got: Received, starters: tuple[str, ...]) -> Manner:
-        thread, request = plan.thread, got.request
+        def state(clarify: ClarificationEvent | None) -> str:
+            return plan.dialogue.state_token(plan.ask, clarify)
 
-        def state(clarify: Clarify | None) -> str:
-            return plan.talk.context(plan.ask, clarify, self.site, got.caller)["state_token"]
-
-        return Manner(
+        return ChatRenderOptions(
             request.question,
             plan.ask,
             plan.overrides,
-            got.premises,
-            _shown_thread(thread),
+            turn.context,
+            _thread_body(thread),
             len(request.messages),
             plan.ignored,
             starters,
             thread.questions,
             state,
             request.session if request.session is not None else thread.session,
-            got.session_name,
-            request.said.session_id or (thread.conversation.id if request.said.user_id else ""),
+            turn.session_name,
+            request.request_context.session_id or (thread.conversation.id if request.request_context.user_id else ""),
         )
 
 
-def _turn(got: Received) -> list[Any]:
-    """What makes a turn another one: its session does not."""
-    files = [(each.name, each.type, hashlib.blake2b(each.body).hexdigest()) for each in got.files]
-    return [got.request.messages, got.request.context, files]
+def _turn(request: TurnRequest) -> list[Any]:
+    """Return what identifies a turn. Its session is not part of it."""
+    files = [(file.name, file.type, hashlib.blake2b(file.body).hexdigest()) for file in request.files]
+    return [request.request.messages, request.request.context, files]
 
 
-def _previous(thread: Thread, talk: Conversation) -> tuple[str, ...]:
-    """Earlier questions without what was only a courtesy, and without the one that waits for answers."""
-    asked = [heard(each).question[:MAX_EARLIER] for each in thread.questions[-MAX_PREVIOUS:]]
-    previous = tuple(each for each in asked if each.strip())
-    pending = talk.state.q if talk.state else None
+def _previous(thread: ChatThread, dialogue: Dialogue) -> tuple[str, ...]:
+    """Return the earlier questions without the one that waits for answers."""
+    previous = tuple(question[:MAX_EARLIER] for question in thread.questions[-MAX_PREVIOUS:])
+    pending = dialogue.pending_question
     return previous[:-1] if pending and previous[-1:] == (pending,) else previous
 
 
-def _shown_thread(thread: Thread) -> dict[str, Any]:
+def _thread_body(thread: ChatThread) -> dict[str, Any]:
     session = "known" if thread.is_known else "new"
-    told = {"id": thread.conversation.id, "session": session, "turn": len(thread.turns) + 1}
+    body = {"id": thread.conversation.id, "session": session, "turn": len(thread.turns) + 1}
     if thread.is_repeated:
-        told["repeated"] = True
-    return {**told, "stored": bool(thread.owner)}
+        body["repeated"] = True
+    return {**body, "stored": bool(thread.owner)}

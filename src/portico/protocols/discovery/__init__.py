@@ -1,18 +1,17 @@
-"""What machines read to find out what the site is and how to talk to it."""
+"""Documents by which crawlers, agents and developers find the site's interfaces."""
 
-from starlette.requests import HTTPConnection
+from typing import Final
 
-from portico.protocols.http import caller_of
-from portico.protocols.rest.operations import Answer, Endpoint, Who, answering, metered
-from portico.requests import Caller
-from portico.site import Site
+from portico.protocols import Example, Protocol
 
-
-def published(endpoint: Endpoint, site: Site, who: Who = caller_of) -> Answer:
-    """A document of the site. Whoever reads it pays for one request; errors are problem details."""
-    return answering(metered(endpoint, site), site, who=who)
-
-
-async def anybody(connection: HTTPConnection, site: Site) -> Caller:
-    """A reader without a name, whatever it sends along: for what is told to all alike."""
-    return site.identity.nobody(connection.client.host if connection.client else "")
+PROTOCOL: Final = Protocol(
+    name="discovery",
+    title="Discovery",
+    mount="portico.protocols.discovery.routes:mount",
+    describe="portico.protocols.discovery.description:describe",
+    documents=("/.well-known/", "/docs", "/openapi.json", "/llms.txt", "/robots.txt", "/sitemap.xml"),
+    examples=lambda _: (
+        Example("Documentation", "/docs", "curl {base}/openapi.json", 8),
+        Example("For language models", "/llms.txt", "curl {base}/llms.txt", 8),
+    ),
+)

@@ -1,4 +1,4 @@
-"""An OpenAPI document as a page for people. Knows the document and nothing else; everything shown is escaped."""
+"""Renders an OpenAPI document as a page. Knows nothing but the document, and escapes everything in it."""
 
 import json
 import re
@@ -10,60 +10,55 @@ from typing import Any, TypeAlias, cast
 from urllib.parse import quote, urlencode
 
 from portico.web.item import trail
-from portico.web.style import reading_page
 
-BASE = "http://address.invalid"  # stands where the address of the site belongs, which a request tells
+BASE = "http://address.invalid"  # placeholder for the base URL of the site
 METHODS = ("post", "get", "delete")  # in the order of a path
-MAX_LEVELS = 4  # of members in members that are told
+MAX_LEVELS = 4  # of nested members that are listed
 MAX_SHOWN = 400  # characters of a description in a table
 
 Schema: TypeAlias = Mapping[str, Any]
 
 
-def docs_page(document: Schema) -> str:
-    """The page, with BASE where the address of the site belongs."""
-    site = document["info"]["title"]
-    return reading_page(f"{site}: interface", site, _Page(document).body())
+class DocsPage:
+    """The page, with BASE in place of the base URL of the site."""
 
-
-class _Page:
     def __init__(self, document: Schema) -> None:
         self._document = document
 
     def body(self) -> str:
-        info, groups = self._document["info"], self._grouped()
+        info, groups = self._document["info"], self._group_operations()
         tags = [tag for tag in self._document["tags"] if tag["name"] in groups]
-        shown = "".join(_group(tag, groups[tag["name"]]) for tag in tags)
+        sections = "".join(_group(tag, groups[tag["name"]]) for tag in tags)
         return f"""<div class="docs">{trail(("/", info["title"]))}
 <p class="kind">Interface</p><h1>{escape(info["title"])}</h1>
 <p class="lead">{_prose(info["description"])}</p>
 <p>For programs: <a href="/openapi.json">openapi.json</a>. Who has a key sends it as
 <code>authorization: Bearer …</code> or <code>x-api-key: …</code>.</p>
 <nav class="contents row" aria-label="Contents">{"".join(_entry(tag) for tag in tags)}</nav>
-{shown}</div>"""
+{sections}</div>"""
 
-    def _grouped(self) -> dict[str, list[str]]:
-        """Every method of every path, by its tag."""
+    def _group_operations(self) -> dict[str, list[str]]:
+        """Return the rendered operations of all paths by tag."""
         groups: dict[str, list[str]] = {}
         for path, item in self._document["paths"].items():
             for method in METHODS:
                 if method in item:
-                    groups.setdefault(item[method]["tags"][0], []).append(self._step(path, method, item))
+                    groups.setdefault(item[method]["tags"][0], []).append(self._render_operation(path, method, item))
         return groups
 
-    def _step(self, path: str, method: str, item: Schema) -> str:
+    def _render_operation(self, path: str, method: str, item: Schema) -> str:
         step = item[method]
-        parameters = [self._found(each) for each in (*item.get("parameters", ()), *step.get("parameters", ()))]
-        told = step.get("description", "")
+        parameters = [self._resolve(schema) for schema in (*item.get("parameters", ()), *step.get("parameters", ()))]
+        description = step.get("description", "")
         parts = (
-            f"<p>{_prose(told)}</p>" if told else "",
+            f"<p>{_prose(description)}</p>" if description else "",
             f"<p>Danger: {escape(step['x-danger'])}.</p>" if "x-danger" in step else "",
             _table("Parameters", ("Name", "Type", "What"), map(self._parameter_row, parameters)),
             *self._bodies(step),
-            _table("Answers", ("Status", "Form", "What"), self._answer_rows(step)),
+            _table("Answers", ("Status", "Form", "What"), self._response_rows(step)),
             f"<h3>Example</h3><pre>{escape(self._curl(path, method, step, parameters))}</pre>",
         )
-        # An address that names what is folded up unfolds it.
+        # A link to the id inside opens the details.
         return (
             f'<details><summary><span class="method">{method.upper()}</span><code>{escape(path)}</code>'
             f'<span class="faint">{escape(step["summary"])}</span></summary>'
@@ -74,45 +69,45 @@ class _Page:
 
     def _parameter_row(self, parameter: Schema) -> tuple[str, ...]:
         name = f"<code>{escape(parameter['name'])}</code> <span class='faint'>{escape(parameter['in'])}</span>"
-        return name, escape(self._type(parameter["schema"])), _says(parameter, parameter["required"])
+        return name, escape(self._type(parameter["schema"])), _describe(parameter, parameter["required"])
 
     def _bodies(self, step: Schema) -> Iterator[str]:
         for kind, media in step.get("requestBody", {}).get("content", {}).items():
-            options = self._found(media["schema"]).get("anyOf") or [media["schema"]]
+            options = self._resolve(media["schema"]).get("anyOf") or [media["schema"]]
             for number, option in enumerate(options):
                 title = f"Body as {kind}" if not number else "or"
-                yield _table(title, ("Member", "Type", "What"), self._member_rows(self._found(option)))
+                yield _table(title, ("Member", "Type", "What"), self._member_rows(self._resolve(option)))
 
     def _member_rows(self, schema: Schema, before: str = "", level: int = 1) -> Iterator[tuple[str, ...]]:
-        for name, written in schema.get("properties", {}).items():
-            member = self._found(written)
-            said = {**member, **written}  # what is said beside a reference counts first
-            named = f"{before}{name}"
+        for name, own_schema in schema.get("properties", {}).items():
+            member = self._resolve(own_schema)
+            merged = {**member, **own_schema}  # members beside a reference override it
+            full_name = f"{before}{name}"
             yield (
-                f"<code>{escape(named)}</code>",
+                f"<code>{escape(full_name)}</code>",
                 escape(self._type(member)),
-                _says(said, name in schema.get("required", ())),
+                _describe(merged, name in schema.get("required", ())),
             )
             if level < MAX_LEVELS:
-                inner, step = (self._found(member["items"]), "[].") if "items" in member else (member, ".")
-                yield from self._member_rows(inner, f"{named}{step}", level + 1)
+                inner, step = (self._resolve(member["items"]), "[].") if "items" in member else (member, ".")
+                yield from self._member_rows(inner, f"{full_name}{step}", level + 1)
 
-    def _answer_rows(self, step: Schema) -> Iterator[tuple[str, ...]]:
-        """A row for each status; one for all refusals of a form."""
+    def _response_rows(self, step: Schema) -> Iterator[tuple[str, ...]]:
+        """Yield a row for each successful status, and one for all errors of a media type."""
         refusals: dict[str, list[str]] = {}
-        for status, written in step["responses"].items():
-            answer = self._found(written)
-            form, says = escape(", ".join(answer.get("content", {}))), escape(answer["description"])
+        for status, own_schema in step["responses"].items():
+            answer = self._resolve(own_schema)
+            form, description = escape(", ".join(answer.get("content", {}))), escape(answer["description"])
             if int(status) < HTTPStatus.BAD_REQUEST:
-                yield f"<code>{status}</code>", form, says
+                yield f"<code>{status}</code>", form, description
             else:
-                refusals.setdefault(form, []).append(f"<code>{status}</code> {says}")
+                refusals.setdefault(form, []).append(f"<code>{status}</code> {description}")
         for form, several in refusals.items():
             yield "refused", form, ", ".join(several)
 
     def _type(self, schema: Schema) -> str:
-        shown = self._found(schema)
-        match shown:
+        target = self._resolve(schema)
+        match target:
             case {"enum": options} | {"const": _, "enum": options}:
                 return " | ".join(map(str, options))
             case {"const": value}:
@@ -132,10 +127,10 @@ class _Page:
 
     def _curl(self, path: str, method: str, step: Schema, parameters: Sequence[Schema]) -> str:
         start = "curl" if method == "get" else f"curl -X {method.upper()}"
-        shown = [each for each in parameters if "example" in each]
-        query = {each["name"]: _written(each["example"]) for each in shown if each["in"] == "query"}
-        for each in shown:
-            path = path.replace(f"{{{each['name']}}}", quote(_written(each["example"]), safe=""))
+        with_examples = [parameter for parameter in parameters if "example" in parameter]
+        query = {item["name"]: _as_text(item["example"]) for item in with_examples if item["in"] == "query"}
+        for parameter in with_examples:
+            path = path.replace(f"{{{parameter['name']}}}", quote(_as_text(parameter["example"]), safe=""))
         address = f"{BASE}{path}{'?' if query else ''}{urlencode(query, quote_via=quote)}"
         lines = [f"{start} {shlex.quote(address)}"]
         for kind, media in list(step.get("requestBody", {}).get("content", {}).items())[:1]:
@@ -145,26 +140,26 @@ class _Page:
         return " \\\n  ".join(lines)
 
     def _sample(self, schema: Schema, level: int = 1) -> Any:
-        """Something of this shape: what its author gives as an example, or as little as it takes."""
-        shown = self._found(schema)
-        match shown:
+        """Return an example of a schema: its own, or the smallest that is valid."""
+        target = self._resolve(schema)
+        match target:
             case {"examples": [first, *_]} | {"const": first} | {"enum": [first, *_]} | {"default": first}:
                 return first
             case {"anyOf": [first, *_]}:
                 return self._sample(first, level)
             case {"properties": members} if level < MAX_LEVELS:
-                return {name: self._sample(members[name], level + 1) for name in shown.get("required", ())}
+                return {name: self._sample(members[name], level + 1) for name in target.get("required", ())}
             case _:
-                return _SAMPLES.get(_first(shown.get("type")), "…")
+                return _SAMPLES.get(_first(target.get("type")), "…")
 
-    def _found(self, written: Schema) -> Schema:
-        """What a reference refers to. What stands beside it is for who shows it."""
+    def _resolve(self, schema: Schema) -> Schema:
+        """Return the target of a reference, without the members beside it."""
         for _ in range(MAX_LEVELS):
-            if "$ref" not in written:
+            if "$ref" not in schema:
                 break
-            part, name = written["$ref"].removeprefix("#/components/").split("/")
-            written = self._document["components"][part][name]
-        return written
+            part, name = schema["$ref"].removeprefix("#/components/").split("/")
+            schema = self._document["components"][part][name]
+        return schema
 
 
 _SAMPLES: Mapping[str, Any] = {"integer": 1, "number": 1, "boolean": False, "array": [], "object": {}, "null": None}
@@ -174,7 +169,7 @@ def _first(kind: Any) -> str:
     return str(cast("list[Any]", kind)[0]) if isinstance(kind, list) else str(kind)
 
 
-def _written(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -192,22 +187,24 @@ def _anchor(name: str) -> str:
 
 
 def _prose(text: str) -> str:
-    """Escaped, with words between backticks as code."""
+    """Return escaped text, with words between backticks as code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
-def _says(said: Schema, required: bool) -> str:
-    text = str(said.get("description", ""))
-    shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
-    default = f"Default: {json.dumps(said['default'], default=list)}." if said.get("default") not in (None, "") else ""
-    parts = ("<b>Required.</b>" if required else "", _prose(shown), escape(default))
+def _describe(schema: Schema, required: bool) -> str:
+    text = str(schema.get("description", ""))
+    description = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+    default = (
+        f"Default: {json.dumps(schema['default'], default=list)}." if schema.get("default") not in (None, "") else ""
+    )
+    parts = ("<b>Required.</b>" if required else "", _prose(description), escape(default))
     return " ".join(filter(None, parts))
 
 
 def _table(title: str, names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table under its title; nothing without rows. Cells are HTML that is safe already."""
-    shown = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    if not shown:
+    """Return a titled table, or nothing without rows. Cells must be safe HTML."""
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    if not body:
         return ""
     head = "".join(f"<th>{name}</th>" for name in names)
-    return f'<h3>{escape(title)}</h3><div class="rows wide"><table><tr>{head}</tr>{shown}</table></div>'
+    return f'<h3>{escape(title)}</h3><div class="rows wide"><table><tr>{head}</tr>{body}</table></div>'

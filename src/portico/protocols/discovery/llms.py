@@ -1,58 +1,58 @@
-"""GET /llms.txt: what the site has and how to come in, for language models, as llmstxt.org describes it."""
+"""GET /llms.txt: the site and its interfaces for language models (llmstxt.org)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from portico.access.identity import ASK
-from portico.ask.understanding.fields import spoken
+from portico.ask.understanding.fields import words_of
 from portico.catalog import Collection, FieldType, Operation
-from portico.config import Config
-from portico.protocols.a2a.card import PATH as AGENT_CARD_PATH
-from portico.protocols.a2a.card import RPC_PATH as A2A_PATH
-from portico.protocols.discovery import published
-from portico.protocols.discovery.wellknown import CARD_PATH, MANIFEST_PATH, NODE_PATH
+from portico.protocols import Link, Services
 from portico.protocols.documents import document
 from portico.protocols.http import base_of
-from portico.protocols.mcp.routes import PATH as MCP_PATH
-from portico.protocols.rest import operations
-from portico.protocols.rest.items import Counts
+from portico.protocols.problems import make_handler
 from portico.requests import Caller
 from portico.site import Site
 from portico.web.addresses import collection_path
 
-MAX_FIELDS = 8  # of a collection that are named
-# The file is Markdown, and called .txt: as plain text every reader takes it and every browser shows it.
+MAX_FIELDS = 8  # of a collection that are listed
+# The file is Markdown. As plain text, every client accepts it and every browser displays it.
 KIND = "text/plain; charset=utf-8"
 
 
-def routes(site: Site, config: Config, counts: Counts) -> list[BaseRoute]:
-    """The address of this face."""
+def routes(services: Services) -> list[BaseRoute]:
+    site, server = services.site, services.config.server
+    links = [link for protocol in services.protocols for link in protocol.description(services).links]
+    links.sort(key=lambda link: link.rank)
 
     async def show(request: Request, caller: Caller) -> Response:
-        text = llms_text(site, config, counts(), caller, base_of(request, config.server))
-        return document(request, text, KIND, server=config.server)
+        text = llms_text(site, services, links, caller, base_of(request, server))
+        return document(request, text, KIND, server=server)
 
-    return [Route("/llms.txt", published(show, site), methods=["GET"])]
+    return [Route("/llms.txt", make_handler(show), methods=["GET"])]
 
 
-def llms_text(site: Site, config: Config, counts: Mapping[str, int], caller: Caller, base: str) -> str:
-    """The whole file, of what the caller may read and do."""
-    collections = [site.catalog.collections[name] for name in site.gate.readable(caller)]
-    own = [each for each in site.own_operations if site.gate.may(each, caller)]
+def llms_text(site: Site, services: Services, links: Sequence[Link], caller: Caller, base: str) -> str:
+    """Return the whole file, limited to what the caller may read and do."""
+    counts = services.counts()
+    collections = [site.catalog.collections[name] for name in site.access.readable(caller)]
+    operations = services.path_of("rest")
+    own = [operation for operation in site.own_operations if site.access.may(operation, caller)]
     sections = {
-        "Collections": [_collection(each, counts.get(each.name), base) for each in collections],
-        "Ask": _asking(base),
-        "Read": _reading(base),
-        "Do": [*_doing(base), *(_operation(each, base) for each in own)],
-        "Optional": [f"- [Documentation]({base}/docs): the HTTP interface, for people."],
+        "Collections": [_collection(collection, counts.get(collection.name), base) for collection in collections],
+        **{section: _links(links, section, base) for section in ("Ask", "Read", "Do", "Optional")},
     }
-    about = _line(config.site.description) or "One entrance to everything here, for people and agents."
+    sections["Do"] += [_operation(operation, f"{base}{operations}") for operation in own]
+    about = _line(services.config.site.description) or "One entrance to everything here, for people and agents."
     parts = [f"# {_line(site.name)}", f"> {about}", f"{_INTRODUCTION} {_OPEN if ASK in caller.scopes else _CLOSED}"]
     parts += ["\n".join([f"## {title}", "", *lines]) for title, lines in sections.items() if lines]
     return "\n\n".join(parts) + "\n"
+
+
+def _links(links: Sequence[Link], section: str, base: str) -> list[str]:
+    return [link.text.format(base=base) for link in links if link.section == section]
 
 
 _INTRODUCTION = (
@@ -70,8 +70,8 @@ def _line(text: str) -> str:
 def _collection(collection: Collection, count: int | None, base: str) -> str:
     title = _line(collection.title or collection.name)
     facts = [_line(collection.description), *_size(collection, count), *_fields(collection)]
-    told = " ".join(f"{each.rstrip('.')}." for each in facts if each)
-    return f"- [{title}]({base}{collection_path(collection.name)}): {told}"
+    description = " ".join(f"{fact.rstrip('.')}." for fact in facts if fact)
+    return f"- [{title}]({base}{collection_path(collection.name)}): {description}"
 
 
 def _size(collection: Collection, count: int | None) -> Iterator[str]:
@@ -81,41 +81,13 @@ def _size(collection: Collection, count: int | None) -> Iterator[str]:
 
 
 def _fields(collection: Collection) -> Iterator[str]:
-    """What a question about these items may go by: what they differ in by amount, and what the site asks back about."""
-    measured = (name for name, each in collection.fields.items() if each.is_typed and each.type != FieldType.STRING)
-    names = [spoken(name) for name in dict.fromkeys((*collection.details, *measured))]
+    """Yield a line with the fields that questions may use: those that the site asks about, and measured ones."""
+    measured = (name for name, field in collection.fields.items() if field.is_typed and field.type != FieldType.STRING)
+    names = [words_of(name) for name in dict.fromkeys((*collection.details, *measured))]
     if names:
         yield f"Ask by {', '.join(names[:MAX_FIELDS])}{' and more' if len(names) > MAX_FIELDS else ''}"
 
 
-def _asking(base: str) -> list[str]:
-    example = f"""curl {base}/ask -H 'content-type: application/json' -d '{{"query": {{"text": "your question"}}}}'"""
-    return [
-        f"- [MCP]({base}{MCP_PATH}): Streamable HTTP, with the tools `ask` and `await`. "
-        f"Its [server card]({base}{CARD_PATH}) says how to connect.",
-        f"- [A2A]({base}{A2A_PATH}): send a message with the question. "
-        f"The [agent card]({base}{AGENT_CARD_PATH}) lists the skills.",
-        f"- [NLWeb over HTTP]({base}/ask): `{example}`",
-    ]
-
-
-def _reading(base: str) -> list[str]:
-    return [
-        f"- [Sitemap]({base}/sitemap.xml): the address of every item. An item is a page for browsers, JSON-LD with "
-        "`accept: application/ld+json`, and plain JSON with `accept: application/json`.",
-        f"- [NWP]({base}{NODE_PATH}): records by filter, in parts and as they change, and what can be done with them: "
-        f"""`curl {base}{NODE_PATH}/query -d '{{"limit": 3}}'`. Its [manifest]({base}{MANIFEST_PATH}) says how.""",
-    ]
-
-
-def _doing(base: str) -> list[str]:
-    return [
-        f"- [Operations]({base}{operations.PATH}): what can be done, with the JSON Schema of the parameters. "
-        f"Each is called with `POST {base}{operations.PATH}/NAME`.",
-        f"- [OpenAPI]({base}/openapi.json): the whole HTTP interface.",
-    ]
-
-
-def _operation(operation: Operation, base: str) -> str:
-    # Whoever follows a link reads: where it is called, nothing can be read.
-    return f"- [{operation.name}]({base}{operations.PATH}#{operation.name}): {_line(operation.summary)}"
+def _operation(operation: Operation, url: str) -> str:
+    # The link leads to the list: a GET of the operation itself would fail.
+    return f"- [{operation.name}]({url}#{operation.name}): {_line(operation.summary)}"

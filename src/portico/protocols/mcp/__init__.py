@@ -1,1 +1,29 @@
 """The Model Context Protocol: tools, resources and prompts of a site, over HTTP and standard input and output."""
+
+from typing import Final
+
+from portico.config import Config
+from portico.protocols import Example, Protocol
+from portico.protocols.mcp.settings import McpSettings
+
+
+def _action_tool(config: Config) -> str | None:
+    """Return the empty name where operations are tools by their own names."""
+    return None if config.section(McpSettings).operations == "none" else ""
+
+
+PROTOCOL: Final = Protocol(
+    name="mcp",
+    title="MCP",
+    settings=McpSettings,
+    mount="portico.protocols.mcp.routes:mount",
+    describe="portico.protocols.mcp.description:describe",
+    paths=lambda _: ("/mcp",),
+    resource="/mcp",
+    action_tool=_action_tool,
+    exposed_headers=("mcp-session-id",),
+    accepted_headers=("last-event-id", "mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name"),
+    examples=lambda _: (
+        Example("MCP", "/mcp", """curl {base}/mcp --json '{{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}}'""", 2),
+    ),
+)

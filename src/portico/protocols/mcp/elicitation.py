@@ -1,6 +1,6 @@
-"""Questions back through MCP: as a form that the client shows, while it waits or for a second request.
+"""Elicitation over MCP: a form that the client shows while the call waits, or before a second request.
 
-Answers come from the client. They say what somebody chose, and never that it was a person.
+Answers come from the client. They never prove that a person chose them.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from portico.ask.commands import CONFIRM
 from portico.requests import Caller
 
-ROUND = "clarify"  # the name of the one thing asked for in a round
+ROUND = "clarify"  # name of the one request in a round
 MAX_ROUNDS = 3  # forms during one call
 FORM_SECONDS = 300.0  # that a call waits for one
 LISTS_SINCE = "2025-11-25"  # the first revision whose forms can take several choices
@@ -24,15 +24,15 @@ Context = ServerRequestContext[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """What became of a form."""
+class FormReply:
+    """The answer to a form."""
 
     answers: Mapping[str, Any]
     declined: bool = False
 
 
 def can_ask(context: Context) -> bool:
-    """Whether the client shows forms, and a question reaches it."""
+    """Return whether the client shows forms, and a question can reach it."""
     capabilities = context.session.client_capabilities
     elicitation = capabilities.elicitation if capabilities else None
     if elicitation is None or (elicitation.form is None and elicitation.url is not None):
@@ -41,14 +41,14 @@ def can_ask(context: Context) -> bool:
 
 
 def is_modern(context: Context) -> bool:
-    """Whether the client speaks a revision in which every request stands alone."""
+    """Return whether the client speaks a revision without sessions."""
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
 def form(answer: Mapping[str, Any], context: Context) -> types.ElicitRequestFormParams | None:
-    """What an answer of NLWeb asks back, as a form.
+    """Return the elicitation of an NLWeb answer as a form.
 
-    None if it asks nothing, if the client shows no forms, or if they have no field for one of the questions.
+    None if there is none, if the client shows no forms, or if a form has no field for one of the questions.
     """
     elicitation = answer.get("elicitation")
     if elicitation is None or not can_ask(context):
@@ -61,27 +61,27 @@ def form(answer: Mapping[str, Any], context: Context) -> types.ElicitRequestForm
 
 
 def _field(question: Mapping[str, Any], version: str) -> dict[str, Any] | None:
-    shown: dict[str, Any] = {"title": question["text"]}
+    field: dict[str, Any] = {"title": question["text"]}
     if "default" in question:
-        shown["default"] = question["default"]
+        field["default"] = question["default"]
     options = question.get("options")
     match question["type"]:
         case "boolean":
-            return {"type": "boolean", **shown}
+            return {"type": "boolean", **field}
         case "number":
-            return {"type": "number", **shown}
+            return {"type": "number", **field}
         case "multi_select" if options:
             if version < LISTS_SINCE:
                 return None
-            return {"type": "array", "items": {"type": "string", "enum": options}, **shown}
+            return {"type": "array", "items": {"type": "string", "enum": options}, **field}
         case "single_select" if options:
-            return {"type": "string", "enum": options, **shown}
+            return {"type": "string", "enum": options, **field}
         case _:
-            return {"type": "string", **shown}
+            return {"type": "string", **field}
 
 
 class Forms:
-    """Forms that are shown while their call waits. So many for each caller: others find the questions in the result."""
+    """Counts the forms that are shown while a call waits. Beyond the limit, the questions are in the result."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -90,35 +90,30 @@ class Forms:
     def has_room(self, caller: Caller) -> bool:
         return self._waiting[caller.rate_key] < self._most
 
-    async def answered(self, context: Context, caller: Caller, wanted: types.ElicitRequestFormParams) -> Reply:
-        """Ask while the call waits. A form that nobody answers in time is declined."""
+    async def ask(self, context: Context, caller: Caller, form: types.ElicitRequestFormParams) -> FormReply:
+        """Show a form while the call waits. One that is not answered in time counts as declined."""
         self._waiting[caller.rate_key] += 1
         try:
             async with asyncio.timeout(FORM_SECONDS):
                 result = await context.session.elicit_form(
-                    wanted.message, wanted.requested_schema, related_request_id=context.request_id
+                    form.message, form.requested_schema, related_request_id=context.request_id
                 )
         except TimeoutError:
             result = types.ElicitResult(action="cancel")
         finally:
             self._waiting[caller.rate_key] -= 1
-            self._waiting += Counter()  # forgets those who wait for nothing
-        return reply(result, wanted.requested_schema["properties"])
+            self._waiting += Counter()  # drops counts of zero
+        return parse_reply(result, form.requested_schema["properties"])
 
 
-def asking(wanted: types.ElicitRequestFormParams, state: str) -> types.InputRequiredResult:
-    """Ask for a second request that carries the answers, and the state as it is."""
-    return types.InputRequiredResult(input_requests={ROUND: types.ElicitRequest(params=wanted)}, request_state=state)
+def reply_of(params: types.CallToolRequestParams) -> FormReply | None:
+    """Return the answers that a second request carries."""
+    response = (params.input_responses or {}).get(ROUND)
+    return parse_reply(response) if isinstance(response, types.ElicitResult) else None
 
 
-def replied(params: types.CallToolRequestParams) -> Reply | None:
-    """The answers that a second request carries."""
-    given = (params.input_responses or {}).get(ROUND)
-    return reply(given) if isinstance(given, types.ElicitResult) else None
-
-
-def reply(result: types.ElicitResult, asked: Mapping[str, Any] | None = None) -> Reply:
+def parse_reply(result: types.ElicitResult, fields: Mapping[str, Any] | None = None) -> FormReply:
     if result.action == "accept":
-        return Reply(cast("dict[str, Any]", result.content or {}))
-    # Nobody who declined has confirmed anything; every other question can be left open.
-    return Reply({CONFIRM: False} if asked and CONFIRM in asked else {}, declined=True)
+        return FormReply(cast("dict[str, Any]", result.content or {}))
+    # Declining confirms nothing; every other question may stay open.
+    return FormReply({CONFIRM: False} if fields and CONFIRM in fields else {}, declined=True)

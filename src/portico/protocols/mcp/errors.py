@@ -1,4 +1,4 @@
-"""Errors as JSON-RPC errors: one table from class to code and status. What a tool could not do its result tells."""
+"""Errors as JSON-RPC errors: one table from class to code and status. Errors of tools are results."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,12 +23,13 @@ from portico.errors import (
     Unavailable,
     Unsupported,
 )
-from portico.protocols.edge import NoMessage, Unreadable, WrongHost, WrongKind
-from portico.protocols.nlweb.errors import BROKEN, headers_of, retry_after
+from portico.protocols.edge import WrongHost
+from portico.protocols.jsonrpc import InvalidMessage, UnreadableBody, WrongMediaType
+from portico.protocols.problems import BROKEN, error_headers, retry_after
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class McpErrorCode:
     code: int
     status: int  # of a response that has nothing but the error
 
@@ -38,48 +39,48 @@ INVALID_REQUEST, INVALID_PARAMS, METHOD_NOT_FOUND, INTERNAL, PARSE_ERROR = -3260
 RATE_LIMITED, UNAUTHENTICATED, FORBIDDEN, TIMED_OUT, CONFLICT = -32029, -32051, -32043, -32044, -32049
 
 # There is no entry for SiteError itself: a new kind of error needs a code of its own.
-CODES: Mapping[type[SiteError], Code] = {
-    BadRequest: Code(INVALID_PARAMS, 400),
-    Unreadable: Code(PARSE_ERROR, 400),
-    NoMessage: Code(INVALID_REQUEST, 400),
-    WrongKind: Code(INVALID_REQUEST, 415),
-    TooLarge: Code(INVALID_REQUEST, 413),
-    NotFound: Code(INVALID_PARAMS, 404),
-    Denied: Code(FORBIDDEN, 403),
-    WrongHost: Code(INVALID_REQUEST, 421),
-    Unauthenticated: Code(UNAUTHENTICATED, 401),
-    Conflict: Code(CONFLICT, 409),
-    RateLimited: Code(RATE_LIMITED, 429),
-    TimedOut: Code(TIMED_OUT, 504),
-    Unsupported: Code(METHOD_NOT_FOUND, 501),
-    Unavailable: Code(INTERNAL, 503),
-    OperationFailed: Code(INTERNAL, 500),
-    ConfigError: Code(INTERNAL, 500),
-    SourceError: Code(INTERNAL, 502),
+CODES: Mapping[type[SiteError], McpErrorCode] = {
+    BadRequest: McpErrorCode(INVALID_PARAMS, 400),
+    UnreadableBody: McpErrorCode(PARSE_ERROR, 400),
+    InvalidMessage: McpErrorCode(INVALID_REQUEST, 400),
+    WrongMediaType: McpErrorCode(INVALID_REQUEST, 415),
+    TooLarge: McpErrorCode(INVALID_REQUEST, 413),
+    NotFound: McpErrorCode(INVALID_PARAMS, 404),
+    Denied: McpErrorCode(FORBIDDEN, 403),
+    WrongHost: McpErrorCode(INVALID_REQUEST, 421),
+    Unauthenticated: McpErrorCode(UNAUTHENTICATED, 401),
+    Conflict: McpErrorCode(CONFLICT, 409),
+    RateLimited: McpErrorCode(RATE_LIMITED, 429),
+    TimedOut: McpErrorCode(TIMED_OUT, 504),
+    Unsupported: McpErrorCode(METHOD_NOT_FOUND, 501),
+    Unavailable: McpErrorCode(INTERNAL, 503),
+    OperationFailed: McpErrorCode(INTERNAL, 500),
+    ConfigError: McpErrorCode(INTERNAL, 500),
+    SourceError: McpErrorCode(INTERNAL, 502),
 }
 
 
-def code_of(error: SiteError) -> Code:
+def code_of(error: SiteError) -> McpErrorCode:
     return next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
 
 
-def told(error: SiteError) -> dict[str, Any]:
-    """The `error` of a message. What went wrong inside is told to the operator, not to the client."""
+def rpc_error(error: SiteError) -> dict[str, Any]:
+    """Return the `error` of a message. Internal errors are not explained to the client."""
     code = code_of(error).code
     if code == INTERNAL:
         return {"code": code, "message": str(BROKEN)}
-    return {"code": code, "message": str(error), "data": shown(error)}
+    return {"code": code, "message": str(error), "data": error_data(error)}
 
 
-def shown(error: SiteError) -> dict[str, Any]:
-    """What a program can use of an error, besides its message."""
+def error_data(error: SiteError) -> dict[str, Any]:
+    """Return the details of an error for programs, besides its message."""
     details = {"error": type(error).__name__, **error.details}
     return {**details, "retry_after": retry_after(error)} if isinstance(error, RateLimited) else details
 
 
 def refusal(error: SiteError, request_id: str | int | None = None) -> Response:
-    """An error that is the whole response."""
-    body = {"jsonrpc": "2.0", "id": request_id, "error": told(error)}
+    """Return an error as a whole response."""
+    body = {"jsonrpc": "2.0", "id": request_id, "error": rpc_error(error)}
     return Response(
-        msgspec.json.encode(body, enc_hook=str), code_of(error).status, headers_of(error), "application/json"
+        msgspec.json.encode(body, enc_hook=str), code_of(error).status, error_headers(error), "application/json"
     )

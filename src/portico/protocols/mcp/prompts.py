@@ -1,4 +1,4 @@
-"""Prompts that people pick: what to look for, told to a model together with how to use this site."""
+"""Prompts that people pick: they tell a model what to look for and how to use this site."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,22 +18,22 @@ IN_COLLECTION = "collection"
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
-    """A prompt before anybody has said what they want. `{site}` stands for the name of the site."""
+class PromptTemplate:
+    """A prompt before its arguments are filled in. `{site}` stands for the name of the site."""
 
     name: str
     title: str
     description: str
-    arguments: Mapping[str, str]  # what has to be said, and what it means
+    arguments: Mapping[str, str]  # required ones, with their descriptions
     task: str
-    has_collection: bool = False  # whether a collection can be said, too
+    has_collection: bool = False  # whether it takes a collection, too
     acts: bool = False  # whether it needs an operation that the caller may run
 
 
-TEMPLATES: Mapping[str, Template] = {
-    each.name: each
-    for each in (
-        Template(
+TEMPLATES: Mapping[str, PromptTemplate] = {
+    template.name: template
+    for template in (
+        PromptTemplate(
             "find",
             "Find something on {site}",
             "Look for what fits a description.",
@@ -41,7 +41,7 @@ TEMPLATES: Mapping[str, Template] = {
             "Find on {site} what I am looking for, best first, and say in one sentence each why it fits.",
             has_collection=True,
         ),
-        Template(
+        PromptTemplate(
             "compare",
             "Compare two things on {site}",
             "Put two items side by side.",
@@ -49,7 +49,7 @@ TEMPLATES: Mapping[str, Template] = {
             "Look up both of these on {site}, one question for each. Compare them in a short table of what they have "
             "in common to compare, then say for whom each is the better choice.",
         ),
-        Template(
+        PromptTemplate(
             "recommend",
             "Let {site} recommend something",
             "Have one thing picked for a need, with reasons and an alternative.",
@@ -58,7 +58,7 @@ TEMPLATES: Mapping[str, Template] = {
             "Ask me first if something that decides it is not said.",
             has_collection=True,
         ),
-        Template(
+        PromptTemplate(
             "arrange",
             "Have {site} do something",
             "Have the site do something for you, such as book or order.",
@@ -73,45 +73,51 @@ TEMPLATES: Mapping[str, Template] = {
 
 
 def takes_collection(name: str) -> bool:
-    """Whether there is a prompt of this name in which a collection can be said."""
+    """Return whether there is a prompt of this name that takes a collection."""
     return name in TEMPLATES and TEMPLATES[name].has_collection
 
 
 def list_prompts(site: Site, caller: Caller) -> types.ListPromptsResult:
-    """The prompts that lead somewhere for this caller."""
-    return types.ListPromptsResult(prompts=[_listed(each, site, caller) for each in _offered(site, caller).values()])
+    """Return the prompts that this caller can use."""
+    return types.ListPromptsResult(
+        prompts=[_describe(template, site, caller) for template in _available_templates(site, caller).values()]
+    )
 
 
 def get_prompt(site: Site, caller: Caller, name: str, arguments: Mapping[str, str] | None) -> types.GetPromptResult:
-    offered = _offered(site, caller)
-    template = offered.get(name)
+    templates = _available_templates(site, caller)
+    template = templates.get(name)
     if template is None:
-        raise _wrong(f"There is no prompt {name[:80]!r}; there are {', '.join(offered) or 'none'}")
-    said = {key: text for key, text in (arguments or {}).items() if text.strip()}
-    _check(template, said, site, caller)
-    message = types.PromptMessage(role="user", content=types.TextContent(text=_text(template, said, site, caller)))
+        raise _wrong(f"There is no prompt {name[:80]!r}; there are {', '.join(templates) or 'none'}")
+    values = {key: text for key, text in (arguments or {}).items() if text.strip()}
+    _check(template, values, site, caller)
+    message = types.PromptMessage(role="user", content=types.TextContent(text=_text(template, values, site, caller)))
     return types.GetPromptResult(description=template.title.format(site=site.name), messages=[message])
 
 
-def _offered(site: Site, caller: Caller) -> dict[str, Template]:
+def _available_templates(site: Site, caller: Caller) -> dict[str, PromptTemplate]:
     if ASK not in caller.scopes:
         return {}
     acts = bool(_actions(site, caller))
-    return {name: each for name, each in TEMPLATES.items() if acts or not each.acts}
+    return {name: template for name, template in TEMPLATES.items() if acts or not template.acts}
 
 
 def _actions(site: Site, caller: Caller) -> list[Operation]:
-    """What the site can do of its own, beside reading, if this caller wants it."""
-    return [each for each in site.own_operations if each.kind is not Kind.READ and site.gate.may(each, caller)]
+    """Return the site's own operations that this caller may run, except those that only read."""
+    return [
+        operation
+        for operation in site.own_operations
+        if operation.kind is not Kind.READ and site.access.may(operation, caller)
+    ]
 
 
-def _listed(template: Template, site: Site, caller: Caller) -> types.Prompt:
+def _describe(template: PromptTemplate, site: Site, caller: Caller) -> types.Prompt:
     arguments = [
         types.PromptArgument(name=name, description=meaning, required=True)
         for name, meaning in template.arguments.items()
     ]
     if template.has_collection:
-        described = f"Where to look; everywhere if left out. {_known(site, caller)}"
+        described = f"Where to look; everywhere if left out. {_collection_names(site, caller)}"
         arguments.append(types.PromptArgument(name=IN_COLLECTION, description=described, required=False))
     return types.Prompt(
         name=template.name,
@@ -121,26 +127,26 @@ def _listed(template: Template, site: Site, caller: Caller) -> types.Prompt:
     )
 
 
-def _known(site: Site, caller: Caller) -> str:
-    names = sorted(site.gate.readable(caller))
+def _collection_names(site: Site, caller: Caller) -> str:
+    names = sorted(site.access.readable(caller))
     return f"There are {', '.join(names[:MAX_NAMED])}{' and more' if len(names) > MAX_NAMED else ''}."
 
 
-# What was said
+# Arguments
 
 
-def _check(template: Template, said: Mapping[str, str], site: Site, caller: Caller) -> None:
+def _check(template: PromptTemplate, values: Mapping[str, str], site: Site, caller: Caller) -> None:
     takes = [*template.arguments, *([IN_COLLECTION] if template.has_collection else [])]
-    missing = [name for name in template.arguments if name not in said]
+    missing = [name for name in template.arguments if name not in values]
     if missing:
         raise _wrong(f"The prompt {template.name} needs {' and '.join(missing)}; it takes {', '.join(takes)}")
-    stray = next((name for name in said if name not in takes), None)
+    stray = next((name for name in values if name not in takes), None)
     if stray is not None:
         raise _wrong(f"The prompt {template.name} has no argument {stray[:80]!r}; it takes {', '.join(takes)}")
-    for name, text in said.items():
+    for name, text in values.items():
         _check_text(name, text, site.limits.text_characters)
-    if IN_COLLECTION in said and said[IN_COLLECTION] not in site.gate.readable(caller):
-        raise _wrong(f"There is no collection {said[IN_COLLECTION][:80]!r}. {_known(site, caller)}")
+    if IN_COLLECTION in values and values[IN_COLLECTION] not in site.access.readable(caller):
+        raise _wrong(f"There is no collection {values[IN_COLLECTION][:80]!r}. {_collection_names(site, caller)}")
 
 
 def _check_text(name: str, text: str, most: int) -> None:
@@ -155,25 +161,29 @@ def _wrong(message: str) -> MCPError:
     return MCPError(types.INVALID_PARAMS, message.encode(errors="replace").decode())
 
 
-# What the model is told
+# Text
 
 
-def _text(template: Template, said: Mapping[str, str], site: Site, caller: Caller) -> str:
-    """One message. What a person said is quoted as JSON, which no text can end before its time."""
-    quoted = "\n".join(f"{name}: {msgspec.json.encode(text).decode()}" for name, text in said.items())
-    parts = (template.task.format(site=site.name), quoted, *_options(template, site, caller), _rules(said, site))
+def _text(template: PromptTemplate, values: Mapping[str, str], site: Site, caller: Caller) -> str:
+    """Return the one message. Arguments are quoted as JSON, so that no text can break out of its quotes."""
+    quoted = "\n".join(f"{name}: {msgspec.json.encode(text).decode()}" for name, text in values.items())
+    parts = (template.task.format(site=site.name), quoted, *_options(template, site, caller), _rules(values, site))
     return "\n\n".join(parts)
 
 
-def _options(template: Template, site: Site, caller: Caller) -> list[str]:
+def _options(template: PromptTemplate, site: Site, caller: Caller) -> list[str]:
     if not template.acts:
         return []
-    known = _actions(site, caller)[:MAX_NAMED]
-    return ["\n".join([f"{site.name} can do this:", *(f"- {each.name}: {each.summary}" for each in known)])]
+    operations = _actions(site, caller)[:MAX_NAMED]
+    return [
+        "\n".join(
+            [f"{site.name} can do this:", *(f"- {operation.name}: {operation.summary}" for operation in operations)]
+        )
+    ]
 
 
-def _rules(said: Mapping[str, str], site: Site) -> str:
-    where = f", with `site` in its `query` set to {said[IN_COLLECTION]!r}" if IN_COLLECTION in said else ""
+def _rules(values: Mapping[str, str], site: Site) -> str:
+    where = f", with `site` in its `query` set to {values[IN_COLLECTION]!r}" if IN_COLLECTION in values else ""
     return "\n".join(
         (
             "How to go about it:",

@@ -1,10 +1,10 @@
-"""What can be read by its address: the catalog, each collection's schema, each item. Shows nothing the gate does not.
+"""The resources: the catalog, each collection's schema, each item. Shows nothing that the caller may not read.
 
-portico://catalog                     what there is and what the caller can have done
+portico://catalog                     the collections, and the operations that the caller may run
 portico://collections/{collection}    a collection: its fields, and how many items it has
 portico://items/{collection}/{id}     an item as JSON-LD
 
-Items are not listed, because there may be very many: a template says how to write their addresses.
+Items are not listed, because there may be very many: a template describes their URIs.
 """
 
 import re
@@ -22,7 +22,7 @@ from mcp_types.version import LATEST_PROTOCOL_VERSION, MODERN_PROTOCOL_VERSIONS
 from portico.catalog import ID, Collection, Field, Operation
 from portico.errors import UnknownCollection
 from portico.items import text_problem
-from portico.protocols.nlweb.item_rendering import linked_data
+from portico.protocols.rendering import item_json_ld
 from portico.query import Condition, Query
 from portico.requests import Caller
 from portico.site import Site
@@ -41,8 +41,8 @@ _STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
-    """What a URI names: an item, a collection if there is no id, the catalog if there is neither."""
+class ResourceAddress:
+    """The target of a URI: an item, a collection if there is no id, the catalog if there is neither."""
 
     collection: str = ""
     id: str = ""
@@ -55,18 +55,18 @@ class Address:
         return f"portico://items/{name}/{quote(self.id, safe='')}" if self.id else f"portico://collections/{name}"
 
 
-def address_of(uri: str) -> Address | None:
-    """What a URI names; None if nothing can have it. Slashes in an id may stand as they are: no path is followed."""
-    found = _ADDRESS.match(uri) if len(uri) <= MAX_URI else None
-    if found is None:
+def address_of(uri: str) -> ResourceAddress | None:
+    """Parse a URI; None if it names nothing. Slashes in an id need no escapes, because no path is followed."""
+    match = _ADDRESS.match(uri) if len(uri) <= MAX_URI else None
+    if match is None:
         return None
-    collection, of_item, id = (_decoded(part or "") for part in found.groups())
+    collection, of_item, id = (_decode(part or "") for part in match.groups())
     if collection is None or of_item is None or id is None:
         return None
-    return Address(collection or of_item, id)
+    return ResourceAddress(collection or of_item, id)
 
 
-def _decoded(part: str) -> str | None:
+def _decode(part: str) -> str | None:
     if _STRAY_PERCENT.search(part):
         return None
     try:
@@ -76,23 +76,23 @@ def _decoded(part: str) -> str | None:
     return None if text_problem(text) else text
 
 
-# What there is
+# Listing
 
 
 async def list_resources(site: Site, caller: Caller, cursor: str | None) -> types.ListResourcesResult:
-    """The catalog and the collections that the caller may read."""
-    names = sorted(site.gate.readable(caller))
+    """Return the catalog and the collections that the caller may read."""
+    names = sorted(site.access.readable(caller))
     if cursor is not None and cursor not in names:
-        raise MCPError(types.INVALID_PARAMS, "The cursor is not one that this list gave")
+        raise MCPError(types.INVALID_PARAMS, "The cursor is not valid")
     rest = [name for name in names if cursor is None or name > cursor]
-    shown = [_listed(site.catalog.collections[name]) for name in rest[:PAGE]]
+    resources = [_collection_resource(site.catalog.collections[name]) for name in rest[:PAGE]]
     return types.ListResourcesResult(
-        resources=shown if cursor is not None else [_listed_catalog(site), *shown],
+        resources=resources if cursor is not None else [_catalog_resource(site), *resources],
         next_cursor=rest[PAGE - 1] if len(rest) > PAGE else None,
     )
 
 
-def _listed_catalog(site: Site) -> types.Resource:
+def _catalog_resource(site: Site) -> types.Resource:
     return types.Resource(
         uri=CATALOG,
         name="catalog",
@@ -103,9 +103,9 @@ def _listed_catalog(site: Site) -> types.Resource:
     )
 
 
-def _listed(collection: Collection) -> types.Resource:
+def _collection_resource(collection: Collection) -> types.Resource:
     return types.Resource(
-        uri=Address(collection.name).uri,
+        uri=ResourceAddress(collection.name).uri,
         name=collection.name,
         title=collection.title or collection.name,
         description=collection.description or f"The fields of {collection.name}, and how many items there are.",
@@ -114,7 +114,7 @@ def _listed(collection: Collection) -> types.Resource:
 
 
 def list_templates(site: Site, caller: Caller) -> types.ListResourceTemplatesResult:
-    names = ", ".join(sorted(site.gate.readable(caller))[:PAGE])
+    names = ", ".join(sorted(site.access.readable(caller))[:PAGE])
     collection = types.ResourceTemplate(
         uri_template=COLLECTION,
         name="collection",
@@ -138,15 +138,14 @@ def list_templates(site: Site, caller: Caller) -> types.ListResourceTemplatesRes
 async def read_resource(
     site: Site, caller: Caller, uri: str, revision: str = LATEST_PROTOCOL_VERSION
 ) -> types.ReadResourceResult:
-    """What stands at an address. What the caller may not read is not there. Costs one request, found or not."""
+    """Return a resource. What the caller may not read does not exist."""
     address = address_of(uri)
     if address is None:
-        await site.gate.spend(caller)
         raise not_found(uri, revision)
     if not address.collection:
-        await site.gate.spend(caller)
         return _contents(uri, _catalog(site, caller))
-    if not await _is_readable(site, caller, address.collection):
+    name = address.collection
+    if name not in site.access.readable(caller) and not await readable_collections(site, caller, {name}):
         raise not_found(uri, revision)
     if not address.id:
         return _contents(uri, await _collection(site, caller, address.collection))
@@ -154,60 +153,57 @@ async def read_resource(
     if not page.items:
         raise not_found(uri, revision)
     item = page.items[0]
-    return _contents(uri, linked_data(item, site.catalog.collections[item.collection].type), JSON_LD)
+    return _contents(uri, item_json_ld(item, site.catalog.collections[item.collection].type), JSON_LD)
 
 
 def not_found(uri: str, revision: str) -> MCPError:
-    """The one answer for what does not exist and for what the caller may not know of."""
+    """Return the error for a resource that does not exist, or that the caller may not know of."""
     code = types.INVALID_PARAMS if revision in MODERN_PROTOCOL_VERSIONS else NOT_FOUND
-    # Half a surrogate pair can be sent, but not sent back.
-    named = uri[:MAX_URI].encode(errors="replace").decode()
-    return MCPError(code, "Resource not found", {"uri": named})
+    # Half a surrogate pair can be received, but not sent.
+    sendable_uri = uri[:MAX_URI].encode(errors="replace").decode()
+    return MCPError(code, "Resource not found", {"uri": sendable_uri})
 
 
-async def readable(site: Site, caller: Caller, names: Iterable[str]) -> set[str]:
-    """Those of the collections that the caller may read. One that is missing another process may have made."""
-    wanted = set(names)
+async def readable_collections(site: Site, caller: Caller, names: Iterable[str]) -> set[str]:
+    """Return the collections that the caller may read. Another process may just have created one."""
+    requested = set(names)
 
     def check() -> None:
-        if not wanted <= set(site.gate.readable(caller)):
+        if not requested <= set(site.access.readable(caller)):
             raise UnknownCollection("There is no such collection")
 
     with suppress(UnknownCollection):
-        await site.gate.settled(check)
-    return wanted & set(site.gate.readable(caller))
+        await site.access.look_up(check)
+    return requested & set(site.access.readable(caller))
 
 
-async def _is_readable(site: Site, caller: Caller, name: str) -> bool:
-    if name in site.gate.readable(caller):
-        return True
-    await site.gate.spend(caller)
-    return bool(await readable(site, caller, {name}))
-
-
-def _contents(uri: str, told: Any, mime_type: str = JSON) -> types.ReadResourceResult:
-    text = msgspec.json.encode(told).decode()
+def _contents(uri: str, body: Any, mime_type: str = JSON) -> types.ReadResourceResult:
+    text = msgspec.json.encode(body).decode()
     return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, mime_type=mime_type, text=text)])
 
 
 def _catalog(site: Site, caller: Caller) -> dict[str, Any]:
-    known = site.catalog
+    catalog = site.catalog
     return {
         "site": site.name,
-        "collections": [_summary(known.collections[name]) for name in sorted(site.gate.readable(caller))],
-        "operations": [_operation(each) for _, each in sorted(known.operations.items()) if site.gate.may(each, caller)],
+        "collections": [_summary(catalog.collections[name]) for name in sorted(site.access.readable(caller))],
+        "operations": [
+            _operation(operation)
+            for _, operation in sorted(catalog.operations.items())
+            if site.access.may(operation, caller)
+        ],
     }
 
 
 def _summary(collection: Collection) -> dict[str, Any]:
-    fields = {each.name: each.type.value for each in collection.fields.values()}
-    return {"uri": Address(collection.name).uri, **_named(collection), "fields": fields}
+    fields = {field.name: field.type.value for field in collection.fields.values()}
+    return {"uri": ResourceAddress(collection.name).uri, **_collection_texts(collection), "fields": fields}
 
 
-def _named(collection: Collection) -> dict[str, str]:
-    """What a collection is called and holds, as far as that is said."""
-    said = {"title": collection.title, "description": collection.description, "type": collection.type}
-    return {"name": collection.name, **{name: text for name, text in said.items() if text}}
+def _collection_texts(collection: Collection) -> dict[str, str]:
+    """Return the name, title, description and type of a collection, without empty ones."""
+    texts = {"title": collection.title, "description": collection.description, "type": collection.type}
+    return {"name": collection.name, **{name: text for name, text in texts.items() if text}}
 
 
 def _operation(operation: Operation) -> dict[str, str]:
@@ -223,15 +219,15 @@ async def _collection(site: Site, caller: Caller, name: str) -> dict[str, Any]:
     page = await site.query(Query(name, limit=1, fields=(ID,), count=True), caller)
     collection = site.catalog.collections[name]
     return {
-        **_named(collection),
+        **_collection_texts(collection),
         "language": collection.language,
         "count": page.total,
         "anchor_id": collection.anchor_id,
         "items": ITEM.replace("{collection}", quote(name, safe="")),
-        "fields": {each.name: _field(each) for each in collection.fields.values()},
+        "fields": {field.name: _field(field) for field in collection.fields.values()},
     }
 
 
 def _field(field: Field) -> dict[str, str]:
-    said = {"type": field.type.value, "path": field.path, "description": field.description}
-    return {name: text for name, text in said.items() if text}
+    texts = {"type": field.type.value, "path": field.path, "description": field.description}
+    return {name: text for name, text in texts.items() if text}

@@ -1,31 +1,35 @@
-"""`/mcp`: the door, and behind it the official SDK.
+"""`/mcp` over HTTP: checks each message and hands it to the application of the official SDK.
 
 Loads nothing of the SDK, which takes a second: that happens in the background once a server runs, or at the first
-request. What is refused at the door is answered as a JSON-RPC error with the status of its reason.
+request. Refusals are JSON-RPC errors with the HTTP status of their reason.
 """
 
 import asyncio
 import importlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 
 from portico.config import Config
 from portico.errors import SiteError
-from portico.protocols.aql import malformed as misread
-from portico.protocols.edge import Door, NoMessage, Read, Unreadable
-from portico.protocols.http import Late
+from portico.protocols import Mounted, Services, tool_sets
+from portico.protocols.edge import sdk_policy
+from portico.protocols.http import LazyApp
+from portico.protocols.jsonrpc import InvalidMessage, JsonRpcBodies, UnreadableBody, render_refusal
 from portico.protocols.mcp.errors import refusal
-from portico.protocols.nlweb.item_rendering import members
+from portico.protocols.problems import refusal as problem
+from portico.protocols.rendering import members
 from portico.site import Site
-from portico.telemetry import Observe
+from portico.telemetry import Recorder, discard
 
 PATH = "/mcp"
 NAME = "portico"  # of the server, to programs
@@ -34,54 +38,61 @@ MAX_METHOD = 200  # characters
 AROUND = 2  # levels of a message around the arguments of a tool
 
 
-def routes(site: Site, config: Config, observe: Observe) -> tuple[list[BaseRoute], Late]:
+def mount(services: Services) -> Mounted:
+    site_routes, late = routes(services.site, services.config, services.record)
+
+    def render_error(_: Scope, error: Exception) -> ASGIApp:
+        match error:
+            case SiteError():
+                return render_refusal(services.site, refusal, error)
+            case HTTPException():
+                return problem(HTTPStatus(error.status_code), error.detail, error.headers)
+            case _:
+                return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "The server failed")
+
+    return Mounted(routes=site_routes, lazy_apps=[late], render_error=render_error, policy=sdk_policy(services.config))
+
+
+def routes(site: Site, config: Config, record: Recorder) -> tuple[list[BaseRoute], LazyApp]:
     @asynccontextmanager
-    async def made() -> AsyncGenerator[ASGIApp]:
+    async def open_app() -> AsyncGenerator[ASGIApp]:
         server = await asyncio.to_thread(importlib.import_module, "portico.protocols.mcp.server")
         transport = importlib.import_module("portico.protocols.mcp.transport")
-        async with transport.opened(server.made(site, config, observe), config) as app:
+        async with transport.open_transport(server.make_server(site, config, record), config) as app:
             yield app
 
-    late = Late(made)
-    return [Route(PATH, door(site, config, late))], late
+    late = LazyApp(open_app)
+    return [Route(PATH, build_checked_app(site, config, late, record))], late
 
 
-def door(site: Site, config: Config, inside: ASGIApp) -> Door:
-    def refused(error: SiteError, id: str | int | None) -> Response:
-        # What a tool of MCP-AQL cannot read it says itself, in its own words.
-        said = misread.answer(error.body, config.aql) if isinstance(error, Unreadable) else None
-        return said or refusal(error, id)
+def build_checked_app(site: Site, config: Config, app: ASGIApp, record: Recorder = discard) -> JsonRpcBodies:
+    """Return an application of the SDK behind the check of its messages."""
+    sets = tool_sets(site, config, record)
 
-    return Door(site, config, inside, refused, read, MAX_VALUES, AROUND)
+    def render_error(error: SiteError, id: str | int | None) -> Response:
+        # The protocol of a tool renders the errors of calls that cannot be read.
+        if isinstance(error, UnreadableBody):
+            responses = (tool_set.answer_malformed(error.body) for tool_set in sets)
+            return next((response for response in responses if response), None) or refusal(error, id)
+        return refusal(error, id)
+
+    return JsonRpcBodies(site, app, render_error, prepare_message, MAX_VALUES, AROUND)
 
 
-def read(request: Request, said: Any, body: bytes) -> Read:
-    """A message, and whether what it asks for is counted inside."""
-    message = members(said)
+def prepare_message(request: Request, raw: Any, body: bytes) -> bytes:
+    """Return the body of a message that is one of JSON-RPC 2.0, with what older clients leave out."""
+    message = members(raw)
     method, params = message.get("method"), members(message.get("params"))
     is_answer = method is None and ("result" in message or "error" in message)
     if message.get("jsonrpc") != "2.0" or not (is_answer or (isinstance(method, str) and len(method) <= MAX_METHOD)):
-        raise NoMessage("This is no message of JSON-RPC 2.0", hint="Send one object, not a list, with a method.")
+        raise InvalidMessage("This is no message of JSON-RPC 2.0", hint="Send one object, not a list, with a method.")
     if method == "initialize" and is_plain(request.method, request.headers):
-        # Such a client introduces itself without saying what it can do.
-        body = msgspec.json.encode({**message, "params": {"capabilities": {}, **params}})
-    return Read(body, is_counted=_is_counted(message, params))
-
-
-def _is_counted(message: Mapping[str, Any], params: Mapping[str, Any]) -> bool:
-    """Whether the site will count it: then it must get there, past what the SDK checks."""
-    if not isinstance(message.get("id"), str | int):
-        return False
-    match message.get("method"):
-        case "tools/call":
-            return isinstance(params.get("name"), str) and isinstance(params.get("arguments", {}), dict)
-        case "resources/read":
-            return isinstance(params.get("uri"), str)
-        case _:
-            return False
+        # Such a client leaves its capabilities out.
+        return msgspec.json.encode({**message, "params": {"capabilities": {}, **params}})
+    return body
 
 
 def is_plain(method: str, headers: Headers) -> bool:
-    """Whether this is a client that reads no streams, opens no session and names no revision: front ends of before."""
-    named = {"mcp-session-id", "mcp-protocol-version"}.intersection(headers)
-    return method == "POST" and not named and "text/event-stream" not in headers.get("accept", "")
+    """Return whether this is an older front end: it reads no streams, opens no session and names no revision."""
+    session_headers = {"mcp-session-id", "mcp-protocol-version"}.intersection(headers)
+    return method == "POST" and not session_headers and "text/event-stream" not in headers.get("accept", "")

@@ -1,6 +1,6 @@
-"""The site as a server of the official SDK: which function answers which method, and for whom."""
+"""The server of the official SDK: which function handles which method."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -10,43 +10,42 @@ import mcp_types as types
 from mcp.server.caching import CacheHint
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 from starlette.requests import Request
 
 from portico import __version__
+from portico.catalog import ID
 from portico.config import Config
 from portico.errors import SiteError
+from portico.items import MAX_ID, text_problem
+from portico.protocols import ToolSet, tool_sets
 from portico.protocols.http import CALLER
 from portico.protocols.mcp import elicitation, prompts, resources, tasks
-from portico.protocols.mcp.aql_tools import AqlTools
-from portico.protocols.mcp.completion import complete
-from portico.protocols.mcp.elicitation import Context, replied
-from portico.protocols.mcp.errors import told
+from portico.protocols.mcp.elicitation import Context, reply_of
+from portico.protocols.mcp.errors import rpc_error
 from portico.protocols.mcp.routes import NAME
-from portico.protocols.mcp.subscriptions import Subscriptions
-from portico.protocols.mcp.tools import Called, Tools
-from portico.protocols.nlweb.errors import BROKEN
+from portico.protocols.mcp.subscriptions import ResourceSubscriptions
+from portico.protocols.mcp.tools import ToolCall, Tools
+from portico.protocols.problems import BROKEN
+from portico.query import And, Condition, Order, Query
 from portico.requests import Caller
 from portico.site import Site
-from portico.telemetry import Broke, Observe
+from portico.telemetry import Recorder, UnexpectedError
 
 MAX_FORMS = 8  # that may wait for one caller at the same time
-CATALOG_MILLISECONDS = 60_000  # for which a client may take lists as they were
-WATCHING = (
-    "This server watches over what you do with all your tools. Begin with the operation execute_agent of {tool}. "
-    "Before every action that has an effect, here or elsewhere, call record_execution_step with next_action_hint, one "
-    "action at a time, and say in outcome how the step before went. Act only if autonomy.continue is true; if it is "
-    "false, tell the person and wait. End with complete_execution or abort_execution."
-)
-COUNTED = frozenset({"tools/call", "resources/read"})  # by the site itself, when it is asked
+MAX_COMPLETIONS = 100  # values in one completion, as the protocol allows
+LAST_CHARACTER = "\U0010ffff"
+CATALOG_MILLISECONDS = 60_000  # for which a client may cache lists
 
 
-def made(site: Site, config: Config, observe: Observe, local: Caller | None = None) -> Server[Any]:
-    """A server for a site. `local` is who calls where requests say nothing of it, as over standard input."""
-    aql = AqlTools(site, config, observe, is_local=local is not None)
-    methods = Methods(site, config, local, Tools(site, config, elicitation.Forms(MAX_FORMS), aql))
-    subscriptions = Subscriptions(site)
+def make_server(site: Site, config: Config, record: Recorder, local: Caller | None = None) -> Server[Any]:
+    """Return a server for a site. `local` is the caller where requests carry none, as over standard input."""
+    sets = tool_sets(site, config, record)
+    tools = Tools(site, config, elicitation.Forms(MAX_FORMS), sets, is_local=local is not None)
+    methods = Methods(site, config, local, tools)
+    subscriptions = ResourceSubscriptions(site)
     has_sessions = local is not None or config.server.workers == 1
 
     async def subscribe(context: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
@@ -73,7 +72,7 @@ def made(site: Site, config: Config, observe: Observe, local: Caller | None = No
         version=__version__,
         title=site.name,
         description=config.site.description or None,
-        instructions=instructions(site, config),
+        instructions=instructions(site, sets),
         website_url=config.server.url or None,
         cache_hints={
             "tools/list": lists,
@@ -83,7 +82,7 @@ def made(site: Site, config: Config, observe: Observe, local: Caller | None = No
             "server/discover": lists,
         },
         lifespan=lifespan,
-        # No schema here asks for headers, so nothing is looked up for each call.
+        # No schema here requires headers, so skip the lookup for each call.
         get_tool_input_schema=lambda _: None,
         on_list_tools=methods.list_tools,
         on_call_tool=methods.call_tool,
@@ -98,28 +97,28 @@ def made(site: Site, config: Config, observe: Observe, local: Caller | None = No
         on_completion=methods.complete,
     )
     server.extensions = {tasks.EXTENSION: {}}
-    server.add_request_handler("tasks/get", tasks.TaskParams, methods.get_task)
-    server.add_request_handler("tasks/update", tasks.TaskParams, methods.update_task)
-    server.add_request_handler("tasks/cancel", tasks.TaskParams, methods.cancel_task)
-    server.middleware.append(Metered(methods, observe))
+    server.add_request_handler("tasks/get", tasks.McpTaskParams, methods.get_task)
+    server.add_request_handler("tasks/update", tasks.McpTaskParams, methods.update_task)
+    server.add_request_handler("tasks/cancel", tasks.McpTaskParams, methods.cancel_task)
+    server.middleware.append(RequestMiddleware(methods, record))
     return server
 
 
 class SiteServer(Server[Any]):
-    """Promises no news of lists that change: what can be followed are resources."""
+    """Announces no notifications of changed lists: only resources can be followed."""
 
     def get_capabilities(self, *args: Any, **kwargs: Any) -> types.ServerCapabilities:
-        found = super().get_capabilities(*args, **kwargs)
-        for each in (found.tools, found.prompts, found.resources):
-            if each is not None:
-                each.list_changed = None
-        return found
+        capabilities = super().get_capabilities(*args, **kwargs)
+        for capability in (capabilities.tools, capabilities.prompts, capabilities.resources):
+            if capability is not None:
+                capability.list_changed = None
+        return capabilities
 
 
-def instructions(site: Site, config: Config) -> str:
-    if config.aql.offers == "safety":
-        return WATCHING.format(tool=config.aql.prefix.rstrip("_"))
-    names = ", ".join(site.gate.readable(site.identity.nobody()))
+def instructions(site: Site, sets: Sequence[ToolSet]) -> str:
+    if own := next((tool_set.instructions for tool_set in sets if tool_set.instructions), ""):
+        return own
+    names = ", ".join(site.access.readable(site.access.anonymous_caller()))
     has = f" about what it has: {names}" if names else ""
     return (
         f"{site.name} answers questions{has}. Use `ask` with the question as the person put it. "
@@ -139,18 +138,18 @@ class Methods:
     tools: Tools
 
     def caller(self, context: Context) -> Caller:
-        """Who calls: the door has put it into the request."""
+        """Return the caller, whom the edge has put into the request."""
         return self.local or cast("Request", context.request).scope[CALLER]
 
     async def list_tools(self, context: Context, _: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=self.tools.listed(self.caller(context)))
+        return types.ListToolsResult(tools=self.tools.list_tools(self.caller(context)))
 
     async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> Any:
-        called = Called(
-            self.caller(context), params.arguments or {}, context, replied(params), params.request_state or ""
+        call = ToolCall(
+            self.caller(context), params.arguments or {}, context, reply_of(params), params.request_state or ""
         )
-        answer = await self.tools.call(params.name, called)
-        return tasks.begun(answer.task) if answer.task and tasks.is_wanted(context) else answer.result
+        answer = await self.tools.call(params.name, call)
+        return tasks.task_result(answer.task) if answer.task and tasks.is_wanted(context) else answer.result
 
     async def list_resources(
         self, context: Context, params: types.PaginatedRequestParams | None
@@ -176,39 +175,38 @@ class Methods:
     async def complete(self, context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         return await complete(self.site, self.caller(context), params)
 
-    async def get_task(self, context: Context, params: tasks.TaskParams) -> dict[str, Any]:
+    async def get_task(self, context: Context, params: tasks.McpTaskParams) -> dict[str, Any]:
         return await tasks.get(self.site, self.tools, self.caller(context), context, params)
 
-    async def update_task(self, context: Context, params: tasks.TaskParams) -> dict[str, Any]:
+    async def update_task(self, context: Context, params: tasks.McpTaskParams) -> dict[str, Any]:
         return await tasks.update(self.site, self.caller(context), context, params)
 
-    async def cancel_task(self, context: Context, params: tasks.TaskParams) -> dict[str, Any]:
+    async def cancel_task(self, context: Context, params: tasks.McpTaskParams) -> dict[str, Any]:
         return await tasks.cancel(self.site, self.caller(context), context, params)
 
 
 @dataclass(frozen=True, slots=True)
-class Metered:
-    """Counts every request that nobody else counts, and puts errors into the words of the protocol.
-
-    Over HTTP the door has counted what the site will not.
-    """
+class RequestMiddleware:
+    """Translates errors into those of the protocol. Admits each request over standard input; HTTP has the edge."""
 
     methods: Methods
-    observe: Observe
+    record: Recorder
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        with Translated(ctx.method, self.observe):
-            if self.methods.local and ctx.request_id is not None and ctx.method not in COUNTED:
-                await self.methods.site.gate.spend(self.methods.local)
-            return await call_next(ctx)
+        with ErrorTranslation(ctx.method, self.record):
+            local = self.methods.local
+            if local is None or ctx.request_id is None:
+                return await call_next(ctx)
+            with await self.methods.site.access.admit(local):
+                return await call_next(ctx)
 
 
 @dataclass(frozen=True, slots=True)
-class Translated:
-    """Translates the errors of a site. Of what should not happen the operator hears more than the client."""
+class ErrorTranslation:
+    """Translates errors of a site to MCP errors. A defect is recorded, and not explained to the client."""
 
     method: str
-    observe: Observe
+    record: Recorder
 
     def __enter__(self) -> None:
         pass
@@ -216,12 +214,67 @@ class Translated:
     def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
         match error:
             case SiteError():
-                raise MCPError(**told(error)) from error
+                raise MCPError(**rpc_error(error)) from error
             case None | MCPError() | ValidationError():
                 pass
             case Exception():
-                self.observe(Broke(f"mcp {self.method}"[:100], type(error).__name__, error))
-                # Else the SDK tells clients of the handshake revisions what the exception says.
-                raise MCPError(**told(BROKEN)) from error
+                self.record(UnexpectedError(f"mcp {self.method}"[:100], type(error).__name__, error))
+                # Otherwise the SDK shows clients of the handshake revisions the text of the exception.
+                raise MCPError(**rpc_error(BROKEN)) from error
             case _:
                 pass
+
+
+# Completion
+
+
+async def complete(site: Site, caller: Caller, params: types.CompleteRequestParams) -> types.CompleteResult:
+    """Return completions for an argument; none for unknown arguments."""
+    prefix = params.argument.value
+    arguments = (params.context.arguments if params.context else None) or {}
+    match params.ref, params.argument.name:
+        case types.ResourceTemplateReference(uri=resources.COLLECTION | resources.ITEM), "collection":
+            return _complete_names(site, caller, prefix)
+        case types.ResourceTemplateReference(uri=resources.ITEM), "id":
+            return await _complete_ids(site, caller, arguments.get("collection", ""), prefix)
+        case types.PromptReference(name=name), "collection" if prompts.takes_collection(name):
+            return _complete_names(site, caller, prefix)
+        case _:
+            return _completion([])
+
+
+def _complete_names(site: Site, caller: Caller, prefix: str) -> types.CompleteResult:
+    start = prefix.casefold()
+    return _completion([name for name in sorted(site.access.readable(caller)) if name.casefold().startswith(start)])
+
+
+async def _complete_ids(site: Site, caller: Caller, collection: str, prefix: str) -> types.CompleteResult:
+    if collection not in site.access.readable(caller) or len(prefix) > MAX_ID or text_problem(prefix):
+        return _completion([])
+    # A range and not a pattern, so that an index of ids answers it.
+    where = And((Condition(ID, "gte", prefix), Condition(ID, "lte", prefix + LAST_CHARACTER)))
+    page = await site.query(
+        Query(collection, where=where, order=(Order(ID),), fields=(ID,), limit=MAX_COMPLETIONS), caller
+    )
+    more = bool(page.cursor)
+    total = None if more else len(page.items)
+    return types.CompleteResult(
+        completion=types.Completion(values=[item.id for item in page.items], total=total, has_more=more)
+    )
+
+
+def _completion(values: list[str]) -> types.CompleteResult:
+    more = len(values) > MAX_COMPLETIONS
+    return types.CompleteResult(
+        completion=types.Completion(values=values[:MAX_COMPLETIONS], total=len(values), has_more=more)
+    )
+
+
+# Standard input and output
+
+
+async def serve_stdio(site: Site, config: Config, record: Recorder, caller: Caller) -> None:
+    """Serve this caller until its client closes the input."""
+    server = make_server(site, config, record, local=caller)
+    async with stdio_server() as (incoming, outgoing):
+        await server.run(incoming, outgoing, server.create_initialization_options())

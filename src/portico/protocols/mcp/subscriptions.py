@@ -1,9 +1,9 @@
-"""Who wants to know when a resource changes, and telling them. Sends addresses, never what stands there.
+"""Notifies clients when a resource changes. Sends URIs, never contents.
 
-An item's address is told when the item is created, changed or deleted; it need not exist yet. A collection's address
-is told when items come or go, or its fields or their description change: what it says when read. The catalog cannot be
-followed. Revisions until 2025-11-25 subscribe in a session and are told on its standing stream; since 2026-07-28 a
-request says what it wants, and its answer is the stream.
+An item's URI is sent when the item is created, changed or deleted; it need not exist yet. A collection's URI is sent
+when items come or go, or when its fields or descriptions change. The catalog cannot be followed. Revisions until
+2025-11-25 subscribe in a session and are notified on its stream; since 2026-07-28 the response to a request is the
+stream.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 
 from portico.errors import Denied, FeedExpired, NotFound, RateLimited, SiteError
 from portico.items import Change
-from portico.protocols.http import ended
-from portico.protocols.mcp.resources import Address, address_of, not_found, readable
+from portico.protocols.http import cancel_and_wait
+from portico.protocols.mcp.resources import ResourceAddress, address_of, not_found, readable_collections
 from portico.requests import Caller, Watch
 from portico.site import Site
 
@@ -35,17 +35,17 @@ STREAMS = "portico.streams"  # in the state of a connection: its streams by the 
 Context: TypeAlias = ServerRequestContext[Any, Any]
 
 
-class Subscriptions:
-    """Everybody who is told of changes by this process."""
+class ResourceSubscriptions:
+    """All streams of changes in this process."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._streams: set[Stream] = set()
+        self._streams: set[ResourceStream] = set()
 
     # Until 2025-11-25
 
     async def subscribe(self, ctx: Context, caller: Caller, uri: str) -> types.EmptyResult:
-        address = (await self._honoured(caller, [uri])).get(uri)
+        address = (await self._subscribable(caller, [uri])).get(uri)
         if address is None:
             raise not_found(uri, ctx.protocol_version)
         since = await self._site.newest()
@@ -53,18 +53,18 @@ class Subscriptions:
         return types.EmptyResult()
 
     async def unsubscribe(self, ctx: Context, caller: Caller, uri: str) -> types.EmptyResult:
-        """Leaving what was never followed is no mistake."""
+        """Unsubscribe; a URI without a subscription is not an error."""
         streams = _streams_of(_connection(ctx))
         stream = streams.get(caller.id)
         if stream is not None:
             await stream.remove(uri)
-            # Meanwhile another request of the session may have ended it, and begun a new one.
+            # Another request of the session may have replaced it meanwhile.
             if not stream.uris and streams.get(caller.id) is stream:
                 del streams[caller.id]
                 await self._close(stream)
         return types.EmptyResult()
 
-    def _session_stream(self, ctx: Context, caller: Caller) -> "Stream":
+    def _session_stream(self, ctx: Context, caller: Caller) -> "ResourceStream":
         connection = _connection(ctx)
         if STREAMS not in connection.state:
             connection.state[STREAMS] = {}
@@ -85,11 +85,11 @@ class Subscriptions:
     async def listen(
         self, ctx: Context, caller: Caller, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        """Tell of changes until the client leaves, or `close`. Lists that change are not told of, and not promised."""
+        """Notify of changes until the client disconnects, or `close`. Changed lists are not announced."""
         uris = list(dict.fromkeys(params.notifications.resource_subscriptions or ()))
         if len(uris) > MAX_URIS:
             raise _too_many_uris()
-        honoured = await self._honoured(caller, uris)
+        honoured = await self._subscribable(caller, uris)
         stream = self._open(caller)
         try:
             since = await self._site.newest()
@@ -102,78 +102,80 @@ class Subscriptions:
         return types.SubscriptionsListenResult(_meta=_stamp(ctx))
 
     def close(self) -> None:
-        """End every stream in good order, as a server does that stops."""
+        """End every stream, for a server that shuts down."""
         for stream in self._streams:
             stream.end()
 
-    async def _honoured(self, caller: Caller, uris: list[str]) -> dict[str, Address]:
-        """What can be followed of this by this caller."""
-        named = {uri: address for uri in uris if (address := address_of(uri)) and address.collection}
-        known = await readable(self._site, caller, {address.collection for address in named.values()})
-        return {uri: address for uri, address in named.items() if address.collection in known}
+    async def _subscribable(self, caller: Caller, uris: list[str]) -> dict[str, ResourceAddress]:
+        """Return those of the URIs that this caller can follow."""
+        addresses = {uri: address for uri in uris if (address := address_of(uri)) and address.collection}
+        collections = await readable_collections(
+            self._site, caller, {address.collection for address in addresses.values()}
+        )
+        return {uri: address for uri, address in addresses.items() if address.collection in collections}
 
-    def _open(self, caller: Caller) -> "Stream":
-        mine = sum(1 for each in self._streams if each.caller.rate_key == caller.rate_key)
-        if mine >= MAX_STREAMS_OF_ONE:
-            raise RateLimited(f"You have {mine} streams of changes; more are not allowed", hint="Close one.")
+    def _open(self, caller: Caller) -> "ResourceStream":
+        count = sum(1 for stream_of_caller in self._streams if stream_of_caller.caller.rate_key == caller.rate_key)
+        if count >= MAX_STREAMS_OF_ONE:
+            raise RateLimited(f"You have {count} streams of changes; more are not allowed", hint="Close one.")
         if len(self._streams) >= MAX_STREAMS:
             raise RateLimited(f"All {MAX_STREAMS} streams of changes are taken", hint="Try again later.")
-        stream = Stream(self._site, caller)
+        stream = ResourceStream(self._site, caller)
         self._streams.add(stream)
         return stream
 
-    async def _close(self, stream: "Stream") -> None:
+    async def _close(self, stream: "ResourceStream") -> None:
         self._streams.discard(stream)
-        # A client that has left cancels everything that waits, and again whatever waits afterwards.
+        # A client that disconnects cancels everything that waits, also in this clean-up.
         with CancelScope(shield=True):
             await stream.close()
 
 
-class Stream:
-    """What one client follows, and what of it has changed and was not told yet. The same is told once, not queued."""
+class ResourceStream:
+    """The subscriptions of one client, and the changed URIs that are still to be sent, each once."""
 
     def __init__(self, site: Site, caller: Caller) -> None:
         self.caller = caller
-        self.waiting: dict[str, None] = {}  # addresses, in the order in which they changed
+        self.waiting: dict[str, None] = {}  # URIs, in the order in which they changed
         self._site = site
-        self._following: dict[str, Following] = {}  # by collection
+        self._following: dict[str, CollectionWatch] = {}  # by collection
         self._news = asyncio.Event()
         self._is_over = False
-        self._telling: asyncio.Task[None] | None = None
+        self.send_task: asyncio.Task[None] | None = None
 
     @property
     def uris(self) -> int:
-        return sum(len(each.wanted) for each in self._following.values())
+        return sum(len(watch.ids) for watch in self._following.values())
 
-    def add(self, uri: str, address: Address, since: int) -> None:
-        """Follow one address more. A collection that is followed already is not watched twice."""
+    def add(self, uri: str, address: ResourceAddress, since: int) -> None:
+        """Follow one more URI. A collection is never watched twice."""
         following = self._following.get(address.collection)
-        if following is not None and uri in following.wanted:
+        if following is not None and uri in following.ids:
             return
         if self.uris >= MAX_URIS:
             raise _too_many_uris()
         if following is None:
-            following = Following(self._site, self.caller, address.collection, since, self._changed, self.end)
+            following = CollectionWatch(self._site, self.caller, address.collection, since, self._notify, self.end)
             self._following[address.collection] = following
-        following.wanted[uri] = address.id
+        following.ids[uri] = address.id
 
     async def remove(self, uri: str) -> None:
         self.waiting.pop(uri, None)
         for name, following in tuple(self._following.items()):
-            following.wanted.pop(uri, None)
-            if not following.wanted:
+            following.ids.pop(uri, None)
+            if not following.ids:
                 del self._following[name]
                 await following.stop()
 
-    def _changed(self, uri: str) -> None:
+    def _notify(self, uri: str) -> None:
         self.waiting[uri] = None
         self._news.set()
 
     def tell_in_background(self, send: Callable[[str], Awaitable[None]]) -> None:
-        self._telling = asyncio.create_task(self.tell(send))
+        self.send_task = asyncio.create_task(self.tell(send))
 
     async def tell(self, send: Callable[[str], Awaitable[None]]) -> None:
-        """Send what changes, as fast as it is taken, until the end."""
+        """Send changes as fast as the client reads them, until the end."""
         while not self._is_over:
             await self._news.wait()
             self._news.clear()
@@ -187,14 +189,14 @@ class Stream:
         self._news.set()
 
     async def close(self) -> None:
-        stopping = [each.stop() for each in self._following.values()]
-        if self._telling is not None:
-            stopping.append(ended(self._telling))
+        stopping = [watch.stop() for watch in self._following.values()]
+        if self.send_task is not None:
+            stopping.append(cancel_and_wait(self.send_task))
         await asyncio.gather(*stopping)
 
 
-class Following:
-    """One watch of a collection. What it breaks off with is tried again; when it may not go on, the stream is over."""
+class CollectionWatch:
+    """A watch of a collection. It is repeated after an error; if it is no longer allowed, the stream ends."""
 
     def __init__(
         self,
@@ -205,7 +207,7 @@ class Following:
         changed: Callable[[str], None],
         over: Callable[[], None],
     ) -> None:
-        self.wanted: dict[str, str] = {}  # ids by address, as the client wrote it; none for the collection itself
+        self.ids: dict[str, str] = {}  # ids by URI as the client wrote it; empty for the collection itself
         self._site = site
         self._caller = caller
         self._collection = collection
@@ -216,7 +218,7 @@ class Following:
         self._task = asyncio.create_task(self._follow())
 
     async def stop(self) -> None:
-        await ended(self._task)
+        await cancel_and_wait(self._task)
 
     async def _follow(self) -> None:
         while True:
@@ -232,8 +234,8 @@ class Following:
     async def _watch(self) -> None:
         if self._since is None:
             self._since = await self._site.newest()
-            # Nobody knows what was missed. Whoever reads again sees how things are.
-            for uri in self.wanted:
+            # Changes were missed, so report every URI: the client reads them again.
+            for uri in self.ids:
                 self._changed(uri)
         watch = Watch(self._collection, since=self._since)
         async with aclosing(cast("AsyncGenerator[Change]", self._site.watch(watch, self._caller))) as changes:
@@ -245,7 +247,7 @@ class Following:
         shape = self._site.catalog.collections.get(self._collection)
         is_other = change.kind != "update" or shape != self._shape
         self._shape = shape
-        for uri, id in self.wanted.items():
+        for uri, id in self.ids.items():
             if id == change.item.id or (not id and is_other):
                 self._changed(uri)
 
@@ -255,11 +257,11 @@ def _too_many_uris() -> MCPError:
 
 
 def _connection(ctx: Context) -> Connection:
-    # The SDK keeps the way to a session's state and end to itself: a handler gets no connection, only this.
+    # The SDK has no public way from a handler to the state and the end of its session.
     return ctx.session._connection  # pyright: ignore[reportPrivateUsage]
 
 
-def _streams_of(connection: Connection) -> dict[str, Stream]:
+def _streams_of(connection: Connection) -> dict[str, ResourceStream]:
     return connection.state.get(STREAMS, {})
 
 
@@ -268,11 +270,11 @@ def _stamp(ctx: Context) -> dict[str, Any]:
 
 
 async def _acknowledge(ctx: Context, uris: list[str]) -> None:
-    honoured = types.SubscriptionFilter(resource_subscriptions=uris or None)
-    told = types.SubscriptionsAcknowledgedNotificationParams(notifications=honoured, _meta=_stamp(ctx))
-    await ctx.session.send_notification(types.SubscriptionsAcknowledgedNotification(params=told), ctx.request_id)
+    subscribed = types.SubscriptionFilter(resource_subscriptions=uris or None)
+    params = types.SubscriptionsAcknowledgedNotificationParams(notifications=subscribed, _meta=_stamp(ctx))
+    await ctx.session.send_notification(types.SubscriptionsAcknowledgedNotification(params=params), ctx.request_id)
 
 
 async def _send_updated(ctx: Context, uri: str) -> None:
-    told = types.ResourceUpdatedNotificationParams(uri=uri, _meta=_stamp(ctx))
-    await ctx.session.send_notification(types.ResourceUpdatedNotification(params=told), ctx.request_id)
+    params = types.ResourceUpdatedNotificationParams(uri=uri, _meta=_stamp(ctx))
+    await ctx.session.send_notification(types.ResourceUpdatedNotification(params=params), ctx.request_id)

@@ -1,6 +1,6 @@
-"""What `/ask` and `/await` answer, as types to publish: `render.py` makes it, and nothing parses it here.
+"""The published types of the answers to `/ask` and `/await`. `render.py` builds them, and nothing here parses them.
 
-Every object may have further members: clients leave aside what they do not know.
+Every object may have further members; clients ignore those that they do not know.
 """
 
 from typing import Annotated, Any, Literal, get_args
@@ -8,35 +8,35 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import Meta
 
-from portico.ask.events import Constraint, Cost, Question
+from portico.ask.events import Constraint, ModelUsage, Question
 from portico.protocols.nlweb.dialects import V54, V55, Dialect, Format, ResponseType
-from portico.protocols.nlweb.models import Session
-from portico.protocols.nlweb.schema import Schema, whole_schema
+from portico.protocols.nlweb.models import SessionContext
+from portico.protocols.schemas import Schema, whole_schema
 
 
-class Item(msgspec.Struct):
+class AnswerItem(msgspec.Struct):
     type: str | list[Any] = msgspec.field(name="@type")
     name: str | None = None
 
 
-class Text(msgspec.Struct):
+class ContentText(msgspec.Struct):
     type: Literal["text"]
     text: str
 
 
-class Elicitation(msgspec.Struct):
+class AnswerElicitation(msgspec.Struct):
     text: str
     questions: list[Question]
 
 
-class Promise(msgspec.Struct):
+class AnswerPromise(msgspec.Struct):
     token: Annotated[str, Meta(description="For await")]
     estimated_time: Annotated[int | None, Meta(description="Seconds")] = None
     message: str | None = None
     progress: Annotated[float | None, Meta(description="0 to 1")] = None
 
 
-class Error(msgspec.Struct):
+class AnswerError(msgspec.Struct):
     code: str
     message: str
     retry_after: Annotated[int | None, Meta(description="Seconds")] = None
@@ -48,11 +48,11 @@ class Understanding(msgspec.Struct):
 
 
 class AnswerMeta(msgspec.Struct):
-    """What an answer tells of itself."""
+    """The metadata of an answer."""
 
     response_type: ResponseType
     version: str
-    session_context: Annotated[Session | None, Meta(description="Send it back in meta")] = None
+    session_context: Annotated[SessionContext | None, Meta(description="Send it back in meta")] = None
     response_format: Format | None = None
     request_id: str | int | None = None
     decontextualized_query: Annotated[str | None, Meta(description="The question so that it stands alone")] = None
@@ -60,69 +60,64 @@ class AnswerMeta(msgspec.Struct):
     ignored: Annotated[list[str] | None, Meta(description="What had no meaning here")] = None
     notes: list[str] | None = None
     processing_time_ms: int | None = None
-    cost: Cost | None = None
+    cost: ModelUsage | None = None
 
 
-class Answer(msgspec.Struct):
-    """Of 0.55. Which members it has depends on the response type and format."""
+class NlwebAnswer(msgspec.Struct):
+    """An answer of 0.55. The response type and the format decide which members it has."""
 
     meta: AnswerMeta = msgspec.field(name="_meta")
-    results: list[Item] | None = None
-    content: Annotated[list[Text] | None, Meta(description="Of chatgpt_app")] = None
-    structured: Annotated[list[Item] | None, Meta(description="Of chatgpt_app")] = msgspec.field(
+    results: list[AnswerItem] | None = None
+    content: Annotated[list[ContentText] | None, Meta(description="Of chatgpt_app")] = None
+    structured: Annotated[list[AnswerItem] | None, Meta(description="Of chatgpt_app")] = msgspec.field(
         name="structuredData", default=None
     )
-    elicitation: Elicitation | None = None
-    promise: Promise | None = None
-    error: Error | None = None
+    elicitation: AnswerElicitation | None = None
+    promise: AnswerPromise | None = None
+    error: AnswerError | None = None
 
 
-class Message(msgspec.Struct):
+class FlatMessage(msgspec.Struct):
     message: str
 
 
-class Analysis(msgspec.Struct):
+class FlatAnalysis(msgspec.Struct):
     decontextualized_query: str
 
 
-class Asked(Message):
+class FlatElicitation(FlatMessage):
     questions: list[Question]
 
 
-class Generated(msgspec.Struct):
+class FlatGenerated(msgspec.Struct):
     answer: str
-    items: list[Item]
+    items: list[AnswerItem]
 
 
 class FlatAnswer(msgspec.Struct):
-    """Of the flat dialect: one member for each kind of message that a stream has."""
+    """An answer of the flat dialect: one member for each kind of message in a stream."""
 
     query_id: str
-    results: list[Item]
-    query_analysis: Analysis | None = None
-    remember: Message | None = None
-    ask_user: Asked | None = None
-    intermediate_message: Message | None = None
-    nlws: Generated | None = None
-    summary: Message | None = None
+    results: list[AnswerItem]
+    query_analysis: FlatAnalysis | None = None
+    remember: FlatMessage | None = None
+    ask_user: FlatElicitation | None = None
+    intermediate_message: FlatMessage | None = None
+    nlws: FlatGenerated | None = None
+    summary: FlatMessage | None = None
 
 
 def answer_schema() -> Schema:
-    """An answer of a tool, in the version of its request.
+    """Return the schema of an answer of a tool, in the version of its request.
 
-    Cut down to the members of its members: a tool that publishes it pays for every word.
+    It ends at the second level, because a client pays for every word of a tool's schema.
     """
-    return _cut(_with_response_types(V55, V54), 2)
+    return _cut(schema_with_types(V55, V54), 2)
 
 
-def earlier_schema() -> Schema:
-    """An answer of 0.54: its response types begin with a capital."""
-    return _with_response_types(V54)
-
-
-def _with_response_types(*dialects: Dialect) -> Schema:
-    """The schema of an answer in any of these dialects."""
-    schema = whole_schema(Answer)
+def schema_with_types(*dialects: Dialect) -> Schema:
+    """Return the schema of an answer in any of these dialects, which name the response types differently."""
+    schema = whole_schema(NlwebAnswer)
     meta = schema["properties"]["_meta"]
     types = [dialect.response_type(kind) for dialect in dialects for kind in get_args(ResponseType)]
     properties = {**meta["properties"], "response_type": {"enum": types}}
@@ -132,5 +127,5 @@ def _with_response_types(*dialects: Dialect) -> Schema:
 def _cut(schema: Schema, levels: int) -> Schema:
     if "properties" not in schema or not levels:
         return {name: value for name, value in schema.items() if name not in {"properties", "items", "required"}}
-    inner = {name: _cut(each, levels - 1) for name, each in schema["properties"].items()}
+    inner = {name: _cut(part, levels - 1) for name, part in schema["properties"].items()}
     return {**schema, "properties": inner}

@@ -1,21 +1,17 @@
-"""Items in the shapes that clients of 0.54 check: they drop an item for one member of another shape."""
+"""Items in the shapes that clients of 0.54 check: they drop an item if one member has another shape."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from portico.protocols.nlweb.item_rendering import Shown, members, plain, several
+from portico.protocols.rendering import Json, as_list, members, plain
 
 KNOWN = frozenset({"Recipe", "Movie", "Article", "NewsArticle", "BlogPosting", "Summary"})  # to 0.54 search pages
 
 
-def is_known_kind(item: Shown) -> bool:
-    return not KNOWN.isdisjoint(several(item.get("@type")))
-
-
-def narrowed(item: Shown) -> Shown:
-    """An item with every member in the shape that 0.54 clients check; what cannot be made to fit is left out."""
-    fitting = {name: _NARROW[name](value) if name in _NARROW else value for name, value in item.items()}
-    return {name: value for name, value in fitting.items() if value is not None}
+def fit_to_054(item: Json) -> Json:
+    """Return an item in the shapes that 0.54 clients check, without members that cannot be converted."""
+    values = {name: _NARROW[name](value) if name in _NARROW else value for name, value in item.items()}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _one_text(value: Any) -> str | None:
@@ -23,43 +19,39 @@ def _one_text(value: Any) -> str | None:
 
 
 def _texts(value: Any) -> list[str] | None:
-    return [text for each in several(value) if (text := plain(each))] or None
-
-
-def _text_or_texts(value: Any) -> str | list[str] | None:
-    return value if isinstance(value, str) else _texts(value)
+    return [text for part in as_list(value) if (text := plain(part))] or None
 
 
 def _image(value: Any) -> str | None:
-    """The address of one picture."""
-    for each in several(value):
-        if isinstance(each, str):
-            return each
-        picture = members(each)
+    """Return the URL of one image."""
+    for image in as_list(value):
+        if isinstance(image, str):
+            return image
+        picture = members(image)
         address = plain(picture.get("contentUrl")) or plain(picture.get("url")) or plain(picture.get("@id"))
         if address:
             return address
     return None
 
 
-def _named(value: Any) -> list[Shown] | None:
-    """People and organisations, by name."""
-    found: list[Shown] = []
-    for each in several(value):
-        given = {"name": each} if isinstance(each, str) else members(each)
-        named = {key: text for key in ("name", "url") if (text := plain(given.get(key)))}
-        if "name" in named:
-            found.append(named)
-    return found or None
+def _people(value: Any) -> list[Json] | None:
+    """Return people and organisations as objects with a name."""
+    people: list[Json] = []
+    for person in as_list(value):
+        source = {"name": person} if isinstance(person, str) else members(person)
+        texts = {key: text for key in ("name", "url") if (text := plain(source.get(key)))}
+        if "name" in texts:
+            people.append(texts)
+    return people or None
 
 
-def _measures(*names: str) -> Callable[[Any], Shown | None]:
-    def rating(value: Any) -> Shown | None:
-        given = members(value)
-        kept = {name: each for name in names if _is_measure(each := given.get(name))}
-        return kept if "ratingValue" in kept else None
+def _measures(*names: str) -> Callable[[Any], Json | None]:
+    def convert(value: Any) -> Json | None:
+        source = members(value)
+        measures = {name: measure for name in names if _is_measure(measure := source.get(name))}
+        return measures if "ratingValue" in measures else None
 
-    return rating
+    return convert
 
 
 def _is_measure(value: Any) -> bool:
@@ -69,24 +61,24 @@ def _is_measure(value: Any) -> bool:
 _rating = _measures("ratingValue", "bestRating", "worstRating")
 
 
-def _reviews(value: Any) -> list[Shown] | None:
-    reviews = [_review(members(each)) for each in several(value)]
-    return [each for each in reviews if each] or None
+def _reviews(value: Any) -> list[Json] | None:
+    reviews = [_review(members(review)) for review in as_list(value)]
+    return [review for review in reviews if review] or None
 
 
-def _review(review: Mapping[str, Any]) -> Shown:
-    author = _named(review.get("author"))
-    shown = {
+def _review(review: Mapping[str, Any]) -> Json:
+    author = _people(review.get("author"))
+    fields = {
         "datePublished": _one_text(review.get("datePublished")),
         "reviewBody": _one_text(review.get("reviewBody")),
         "reviewRating": _rating(review.get("reviewRating")),
         "author": author[0] if author else None,
     }
-    return {name: value for name, value in shown.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
-def _video(value: Any) -> Shown | None:
-    video = members(next(iter(several(value)), None))
+def _video(value: Any) -> Json | None:
+    video = members(next(iter(as_list(value)), None))
     return {name: text for name in _OF_VIDEO if (text := plain(video.get(name)))} or None
 
 
@@ -95,11 +87,11 @@ _NARROW: Mapping[str, Callable[[Any], Any]] = {
     "image": _image,
     "genre": _texts,
     "sameAs": _texts,
-    "recipeIngredient": _text_or_texts,
+    "recipeIngredient": lambda value: value if isinstance(value, str) else _texts(value),
     "aggregateRating": _measures("ratingValue", "bestRating", "worstRating", "ratingCount", "reviewCount"),
     "review": _reviews,
     "trailer": _video,
-    **dict.fromkeys(("director", "actor", "musicBy", "producer", "productionCompany"), _named),
+    **dict.fromkeys(("director", "actor", "musicBy", "producer", "productionCompany"), _people),
     **dict.fromkeys(("cookTime", "prepTime", "totalTime", "duration", "datePublished", "dateModified"), _one_text),
     **dict.fromkeys(("headline", "contentRating", "thumbnailUrl"), _one_text),
 }

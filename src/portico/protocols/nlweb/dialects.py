@@ -1,9 +1,11 @@
-"""The dialects of NLWeb, what tells them apart, and how to address a caller in one."""
+"""The dialects of NLWeb, and which one a request is written in."""
 
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
+
+from portico.items import MAX_EXACT_INTEGER
 
 Format: TypeAlias = Literal["conversational_search", "chatgpt_app"]
 ResponseType: TypeAlias = Literal["answer", "elicitation", "promise", "failure"]
@@ -33,8 +35,8 @@ VERSION_ATTRIBUTES: Mapping[str, Dialect] = {"version": V55, "api_version": V54}
 
 
 @dataclass(frozen=True, slots=True)
-class Voice:
-    """How to speak to a caller. Known before the request is understood, so that a refusal is understood too."""
+class ClientInfo:
+    """What a request says of its client. Known before the rest is parsed, so that the client can read a refusal."""
 
     dialect: Dialect = V55
     declared: bool = True  # the caller named a version
@@ -43,13 +45,13 @@ class Voice:
     ignored: tuple[str, ...] = ()  # attributes whose version is unknown
 
 
-def voice_of(raw: Any, *, flat: bool = False) -> Voice:
-    """The dialect of a request, whatever else may be wrong with it.
+def parse_client_info(raw: Any, *, flat: bool = False) -> ClientInfo:
+    """Return the dialect of a request, whatever else may be wrong with it.
 
     An unknown version is answered in the newest dialect that has the attribute, and listed in `_meta.ignored`.
     """
     if not isinstance(raw, dict):
-        return Voice(FLAT if flat else V55, declared=False)
+        return ClientInfo(FLAT if flat else V55, declared=False)
     body = cast("dict[str, Any]", raw)
     meta: Mapping[str, Any] = body["meta"] if isinstance(body.get("meta"), dict) else {}
     request_id = echo(meta.get("request_id"))
@@ -59,18 +61,14 @@ def voice_of(raw: Any, *, flat: bool = False) -> Voice:
             # A version may be written as a number, 0.55.
             is_version = isinstance(version, str | float)
             dialect = VERSIONS.get(str(version).strip()) if is_version else None
-            return Voice(dialect or newest, True, request_id, ignored=() if dialect else (f"meta.{name}",))
+            return ClientInfo(dialect or newest, True, request_id, ignored=() if dialect else (f"meta.{name}",))
     if flat or isinstance(body.get("query"), str):
-        return Voice(FLAT, True, request_id, str(echo(body.get("query_id"))) or new_id("query"))
-    return Voice(V55, False, request_id)
+        return ClientInfo(FLAT, True, request_id, str(echo(body.get("query_id"))) or f"query_{secrets.token_hex(12)}")
+    return ClientInfo(V55, False, request_id)
 
 
 def echo(value: Any) -> str | int:
-    """An identifier of the caller's, for sending back; empty if it is none."""
+    """Return an identifier of the caller in a form to send back; empty if it is not an identifier."""
     if isinstance(value, str):
         return value[:MAX_ECHO]
-    return value if type(value) is int and abs(value) < 2**53 else ""
-
-
-def new_id(prefix: str) -> str:
-    return f"{prefix}_{secrets.token_hex(12)}"
+    return value if type(value) is int and abs(value) <= MAX_EXACT_INTEGER else ""

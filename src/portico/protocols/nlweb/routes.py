@@ -7,123 +7,158 @@ from typing import Any, TypeAlias
 from urllib.parse import parse_qsl
 
 import msgspec
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 
 from portico.access.limits import Limits
 from portico.config import Config
 from portico.errors import BadRequest, SiteError
+from portico.protocols import Mounted, Services
+from portico.protocols.edge import EdgePolicy, check_origin
 from portico.protocols.http import EventStream, caller_of, decode, is_from_elsewhere, read_body, sse, while_connected
-from portico.protocols.nlweb.dialects import FLAT, V55, Voice, voice_of
-from portico.protocols.nlweb.errors import BROKEN, Whole, failure
-from portico.protocols.nlweb.item_rendering import members
-from portico.protocols.nlweb.render import Flat, Frame, Rendering
-from portico.protocols.nlweb.service import Answering, Desk, Received
-from portico.protocols.nlweb.socket import Talk
+from portico.protocols.nlweb.dialects import FLAT, V55, ClientInfo, parse_client_info
+from portico.protocols.nlweb.errors import JsonAnswer, failure_answer
+from portico.protocols.nlweb.render import AnswerFrame, FlatRenderer, Renderer
+from portico.protocols.nlweb.service import AnswerStream, IncomingRequest, NlwebService
+from portico.protocols.nlweb.socket import WebSocketEndpoint
+from portico.protocols.problems import BROKEN
+from portico.protocols.rendering import members
 from portico.site import Site
-from portico.telemetry import Observe
+from portico.telemetry import Recorder
 
-PATHS = frozenset({"/ask", "/await"})
 FORM = "application/x-www-form-urlencoded"
 MAX_FIELDS = 200  # of a form or a URL
-_READ = frozenset({"empty", "document"})  # what browsers say that scripts and people read
+_READ = frozenset({"empty", "document"})  # values of sec-fetch-dest where a script or a person reads the answer
 
-Answer: TypeAlias = Callable[[Received], Awaitable[Answering]]
+AnswerStarter: TypeAlias = Callable[[IncomingRequest], Awaitable[AnswerStream]]
 
 
-def routes(site: Site, config: Config, observe: Observe) -> list[BaseRoute]:
-    desk = Desk(site, config)
-    talk = Talk(desk, observe)
+def mount(services: Services) -> Mounted:
+    config = services.config
+
+    def check(connection: HTTPConnection) -> None:
+        # A page of another origin may post a question, but not talk over a socket in the name of its visitor.
+        if connection.scope["type"] == "websocket":
+            check_origin(connection, config.server)
+
+    return Mounted(
+        routes=routes(services.site, config, services.record), render_error=render_error, policy=EdgePolicy(check=check)
+    )
+
+
+def routes(site: Site, config: Config, record: Recorder) -> list[BaseRoute]:
+    service = NlwebService(site, config)
+    dialogue = WebSocketEndpoint(service, record)
 
     async def ask(request: Request) -> ASGIApp:
-        return await _answered(request, desk, desk.ask)
+        return await _answer_request(request, service, service.ask)
 
     async def wait(request: Request) -> ASGIApp:
-        return await _answered(request, desk, desk.awaited)
+        return await _answer_request(request, service, service.check_promise)
 
-    asking = Route("/ask", ask)
-    asking.methods = {"GET", "POST"}  # without HEAD, which comes along with GET: a question nobody hears the answer to
+    ask_route = Route("/ask", ask)
+    ask_route.methods = {"GET", "POST"}  # without HEAD, which Starlette adds to GET
     return [
-        asking,
+        ask_route,
         Route("/await", wait, methods=["POST"]),
-        WebSocketRoute("/ask", talk),
-        WebSocketRoute("/await", talk),
+        WebSocketRoute("/ask", dialogue),
+        WebSocketRoute("/await", dialogue),
     ]
 
 
 def refusal(error: HTTPException) -> Response:
-    """What the routing refused, such as a method, in the words of this face."""
-    said = BadRequest(error.detail, hint=f"Use {error.headers['Allow']}." if error.headers else None)
-    return _sent(Whole(error.status_code, failure(said, Voice()).body, error.headers or {}))
+    """Render an error of the routing, such as a wrong method, as an NLWeb failure."""
+    refused_request = BadRequest(error.detail, hint=f"Use {error.headers['Allow']}." if error.headers else None)
+    return _respond(
+        JsonAnswer(error.status_code, failure_answer(refused_request, ClientInfo()).body, error.headers or {})
+    )
 
 
 def failure_response(error: SiteError) -> Response:
-    """Return the response that refuses a request before it is read, so that its dialect is not known."""
-    return _sent(failure(error, Voice()))
+    """Render an error that was raised before the request was read, when its dialect is not known."""
+    return _respond(failure_answer(error, ClientInfo()))
+
+
+def render_error(scope: Scope, error: Exception) -> ASGIApp:
+    """Render an error of the edge or the routing, when the dialect of the request is not known."""
+    if isinstance(error, HTTPException):
+        return refusal(error)
+    if not isinstance(error, SiteError):
+        return breakdown(Request(scope))
+    if scope["type"] == "websocket":
+        return failure_response(error)
+    is_flat = scope["method"] == "GET"
+    client = ClientInfo(FLAT if is_flat else V55, declared=False)
+    return _render_refusal(error, client, Headers(scope=scope).get("accept", ""))
+
+
+def _render_refusal(error: SiteError, client: ClientInfo, accept: str) -> ASGIApp:
+    if client.dialect is FLAT and "text/event-stream" in accept:
+        # A browser's EventSource repeats its request forever if it gets an error status in place of a stream.
+        return EventStream(_encode_frames(_refusal_frames(error, client)))
+    return _respond(failure_answer(error, client))
 
 
 def breakdown(request: Request) -> Response:
-    """What to say when something happened that should not."""
-    return _sent(failure(BROKEN, request.scope.get(_VOICE, Voice())))
+    """Return the response after a defect."""
+    return _respond(failure_answer(BROKEN, request.scope.get(_VOICE, ClientInfo())))
 
 
-_VOICE = "portico.nlweb.voice"  # in a scope: how to speak to the caller, once that is known
+_VOICE = "portico.nlweb.client"  # in a scope: the dialect of the request, once it is known
 
 
-async def _answered(request: Request, desk: Desk, answer: Answer) -> ASGIApp:
+async def _answer_request(request: Request, service: NlwebService, answer: AnswerStarter) -> ASGIApp:
     since, flat = time.perf_counter(), request.method == "GET"
-    voice = Voice(FLAT if flat else V55, declared=False)
+    client = ClientInfo(FLAT if flat else V55, declared=False)
     try:
-        caller = await caller_of(request, desk.site)
-        raw = await desk.site.unless_refused(_read(request, desk.site.limits), caller)
-        voice = request.scope[_VOICE] = voice_of(raw, flat=flat)
-        got = Received(
+        caller = caller_of(request)
+        raw = await _read(request, service.site.limits)
+        client = request.scope[_VOICE] = parse_client_info(raw, flat=flat)
+        incoming = IncomingRequest(
             raw,
-            voice,
+            client,
             caller,
-            desk.premises(request),
+            service.render_context(request),
             since,
             request.headers.get("accept", ""),
             request.headers.get("accept-language", ""),
-            # What a link or a picture of another page can send is answered, but nothing is done for it.
-            may_act=request.method == "POST" and not is_from_elsewhere(request, desk.config.server),
+            # A link or an image on another page can send this request, so answer it but run no operation.
+            may_act=request.method == "POST" and not is_from_elsewhere(request, service.config.server),
         )
-        answering = await while_connected(request.receive, _begun(answer, got))
-        if answering.streams:
-            frames = _encoded(answering.frames())
-            return EventStream(frames, _last_words(answering.rendering), work=answering.events)
-        async with aclosing(answering.events):
-            return _sent(await while_connected(request.receive, answering.whole()))
+        stream = await while_connected(request.receive, _start_answer(answer, incoming))
+        if stream.streams:
+            frames = _encode_frames(stream.frames())
+            return EventStream(frames, _frames_after_defect(stream.renderer), work=stream.events)
+        async with aclosing(stream.events):
+            return _respond(await while_connected(request.receive, stream.collect()))
     except SiteError as error:
-        if voice.dialect is FLAT and "text/event-stream" in request.headers.get("accept", ""):
-            # A browser asks again and again where it hoped for a stream and got a status.
-            return EventStream(_encoded(_refused(error, voice)))
-        return _sent(failure(error, voice))
+        return _render_refusal(error, client, request.headers.get("accept", ""))
 
 
-async def _refused(error: SiteError, voice: Voice) -> AsyncGenerator[Frame]:
-    for frame in Flat.refusal(error, voice):
+async def _refusal_frames(error: SiteError, client: ClientInfo) -> AsyncGenerator[AnswerFrame]:
+    for frame in FlatRenderer.refusal(error, client):
         yield frame
 
 
-async def _begun(answer: Answer, got: Received) -> Answering:
-    return await answer(got)
+async def _start_answer(answer: AnswerStarter, request: IncomingRequest) -> AnswerStream:
+    return await answer(request)
 
 
 async def _read(request: Request, limits: Limits) -> Any:
-    """A request as JSON, from a body, a form or the query of a URL."""
+    """Return a request as JSON, from a body, a form or the query of a URL."""
     # Not from `request.url`, of which the Host header is a part.
     in_url = _fields(request.scope["query_string"].decode(errors="replace"))
     if request.method == "GET":
-        # A page may have it for a picture, as many times as it has pictures.
+        # Another page could make this the source of its images.
         if request.headers.get("sec-fetch-dest", "empty") not in _READ:
-            raise BadRequest("Nobody reads an answer there")
+            raise BadRequest("`/ask` cannot be loaded as a resource of a page")
         return in_url
     body = await read_body(request, limits.payload_bytes)
-    # Command line tools call JSON a form if they are not told otherwise.
+    # Command line tools label JSON as a form by default.
     is_form = request.headers.get("content-type", "").startswith(FORM) and not body.lstrip().startswith((b"{", b"["))
     raw = _form(body) if is_form else decode(body, limits)
     return {**in_url, **members(raw)} if isinstance(members(raw).get("query"), str) else raw
@@ -137,11 +172,11 @@ def _form(body: bytes) -> dict[str, Any]:
 
 
 def _fields(encoded: str) -> dict[str, Any]:
-    """The fields of a form. One that is given several times is a list."""
+    """Return the fields of a form. A field that appears several times becomes a list."""
     try:
         pairs = parse_qsl(encoded, keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError as error:
-        raise BadRequest(f"There are more than {MAX_FIELDS} fields") from error
+        raise BadRequest(f"The request has more than {MAX_FIELDS} fields") from error
     fields: dict[str, Any] = {}
     for name, value in pairs:
         fields[name] = [*_several(fields[name]), value] if name in fields else value
@@ -152,21 +187,22 @@ def _several(value: str | list[str]) -> list[str]:
     return [value] if isinstance(value, str) else value
 
 
-async def _encoded(frames: AsyncGenerator[Frame]) -> AsyncGenerator[bytes]:
+async def _encode_frames(frames: AsyncGenerator[AnswerFrame]) -> AsyncGenerator[bytes]:
     async with aclosing(frames):
         async for frame in frames:
             yield sse(frame.data, frame.name)
 
 
-def _last_words(answer: Rendering) -> Iterator[bytes]:
-    for frame in answer.broken():
-        yield sse(frame.data, frame.name)
+def _respond(answer: JsonAnswer) -> Response:
+    body = msgspec.json.encode(answer.body)
+    return Response(body, answer.status, {**_HEADERS, **answer.headers}, "application/json")
 
 
-def _sent(whole: Whole) -> Response:
-    body = msgspec.json.encode(whole.body)
-    return Response(body, whole.status, {**_HEADERS, **whole.headers}, "application/json")
-
-
-# An answer depends on who asks, and nothing in it is a page.
+# An answer depends on its caller, and it is never a page.
 _HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+
+
+def _frames_after_defect(renderer: Renderer) -> Iterator[bytes]:
+    """Yield what ends a stream. Lazy, because a renderer is aborted only if there is a defect."""
+    for frame in renderer.abort():
+        yield sse(frame.data, frame.name)

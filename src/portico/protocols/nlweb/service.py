@@ -1,4 +1,4 @@
-"""From a request that was read to an answer under way, wherever it came in: HTTP and WebSocket both ask here."""
+"""Answers the requests of NLWeb, whatever carries them: HTTP, WebSocket, MCP or A2A."""
 
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
@@ -11,27 +11,37 @@ from urllib.parse import urlsplit
 from starlette.requests import HTTPConnection
 
 from portico.access.identity import for_user, names_user
-from portico.ask.events import Clarify, Event, Said
-from portico.config import ActionForm, Config
-from portico.protocols.http import Begun, base_of, begin
-from portico.protocols.nlweb.dialects import FLAT, V54, Voice
-from portico.protocols.nlweb.errors import Whole
-from portico.protocols.nlweb.item_rendering import Premises
-from portico.protocols.nlweb.models import Checkin, Session, Wish, check_text, read_ask, read_await
-from portico.protocols.nlweb.render import Frame, Hear, Manner, Rendering, folded, rendering, streamed
-from portico.protocols.nlweb.sessions import Conversation, conversation
+from portico.ask.events import ClarificationEvent, Event, TextEvent
+from portico.config import Config
+from portico.conversations.dialogue import Dialogue, open_dialogue
+from portico.protocols import ActionForm, action_forms, action_tool, request_segments
+from portico.protocols.http import StartedStream, base_of, start_stream
+from portico.protocols.nlweb.dialects import FLAT, V54, ClientInfo
+from portico.protocols.nlweb.errors import JsonAnswer
+from portico.protocols.nlweb.models import AskRequest, AwaitRequest, SessionContext, check_text, parse_ask, parse_await
+from portico.protocols.nlweb.render import (
+    AnswerFrame,
+    EventListener,
+    Renderer,
+    RenderOptions,
+    collect_answer,
+    make_renderer,
+    stream_frames,
+)
+from portico.protocols.nlweb.settings import NlwebSettings
+from portico.protocols.rendering import RenderContext
 from portico.requests import Ask, Caller
 from portico.site import Site
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
-    """One request, and what its transport says of it."""
+class IncomingRequest:
+    """A request as its transport delivers it."""
 
     raw: Any
-    voice: Voice
+    client: ClientInfo
     caller: Caller
-    premises: Premises
+    context: RenderContext
     since: float  # of time.perf_counter
     accept: str = ""
     language: str = ""
@@ -44,134 +54,129 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True)
-class Answering:
-    """An answer whose first event is there."""
+class AnswerStream:
+    """An answer whose first event has arrived."""
 
-    rendering: Rendering
-    events: Begun[Event]
+    renderer: Renderer
+    events: StartedStream[Event]
     streams: bool
 
-    async def frames(self) -> AsyncGenerator[Frame]:
-        async with aclosing(self.events), aclosing(streamed(self.events, self.rendering)) as frames:
+    async def frames(self) -> AsyncGenerator[AnswerFrame]:
+        async with aclosing(self.events), aclosing(stream_frames(self.events, self.renderer)) as frames:
             async for frame in frames:
                 yield frame
 
-    async def whole(self, hear: Hear | None = None) -> Whole:
-        """The answer as one object. Who wants to hear the events on the way is told each."""
+    async def collect(self, listener: EventListener | None = None) -> JsonAnswer:
+        """Return the answer as one object. A listener is called with every event on the way."""
         async with aclosing(self.events):
-            return await folded(self.events, self.rendering, hear)
+            return await collect_answer(self.events, self.renderer, listener)
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class NlwebService:
     site: Site
     config: Config
 
-    async def ask(self, got: Received) -> Answering:
-        wish = await self.site.unless_refused(self._wish(got), got.caller)
-        got = self._for(got, wish)
-        talk = conversation(wish.session, self.site, got.caller)
-        ask = talk.resumed(wish)
+    async def ask(self, request: IncomingRequest) -> AnswerStream:
+        parsed = parse_ask(request.raw, request.client, self.config.ask, request.language)
+        request = self._for_user(request, parsed)
+        dialogue = open_dialogue(parsed.session.conversation_id, parsed.session.state_token, self.site, request.caller)
+        ask = dialogue.resume(parsed.ask, has_previous=parsed.has_previous)
         check_text(ask.text)
-        streams = self._streams(wish, got)
+        streams = self._streams(parsed, request)
         ask = replace(
             ask,
-            filters=_elsewhere(ask.filters, got.premises.base),
-            may_clarify=got.may_clarify and ask.may_clarify and self._may_clarify(wish, ask, streams),
-            may_act=got.may_act and ask.may_act,
+            filters=_without_own_site(ask.filters, request.context.base_url),
+            may_clarify=request.may_clarify and ask.may_clarify and self._may_clarify(parsed, ask, streams),
+            may_act=request.may_act and ask.may_act,
         )
-        answer = rendering(self._manner(wish, ask, talk, got))
-        return Answering(answer, await begin(self.site.ask(ask, got.caller)), streams)
+        answer = make_renderer(self._render_options(parsed, ask, dialogue, request))
+        return AnswerStream(answer, await start_stream(self.site.ask(ask, request.caller)), streams)
 
-    async def _wish(self, got: Received) -> Wish:
-        return read_ask(got.raw, got.voice, self.config.ask, got.language)
-
-    async def _look(self, got: Received) -> Checkin:
-        return read_await(got.raw, got.voice)
-
-    async def awaited(self, got: Received) -> Answering:
-        look = await self.site.unless_refused(self._look(got), got.caller)
-        got = self._for(got, look)
-        events = await self.site.awaited(look.token, got.caller, cancel=look.cancel)
-        streams = got.wants_events if look.streaming is None else look.streaming
-        manner = Manner(
-            got.voice,
-            got.premises,
+    async def check_promise(self, request: IncomingRequest) -> AnswerStream:
+        parsed = parse_await(request.raw, request.client)
+        request = self._for_user(request, parsed)
+        events = await self.site.awaited(parsed.token, request.caller, cancel=parsed.cancel)
+        streams = request.wants_events if parsed.streaming is None else parsed.streaming
+        options = RenderOptions(
+            request.client,
+            request.context,
             _now,
-            _milliseconds_since(got.since),
-            lambda _: _echoed(look.session),
-            look.format,
-            frozenset({"summarize"} if any(isinstance(event, Said) for event in events) else {"list"}),
-            growing=look.growing,
+            _milliseconds_since(request.since),
+            lambda _: _echo_session(parsed.session),
+            parsed.format,
+            frozenset({"summarize"} if any(isinstance(event, TextEvent) for event in events) else {"list"}),
+            streams_text=parsed.streams_text,
         )
-        return Answering(rendering(manner), await begin(_each(events)), streams)
+        return AnswerStream(make_renderer(options), await start_stream(_iterate(events)), streams)
 
-    def premises(self, connection: HTTPConnection | None, binding: ActionForm | None = None) -> Premises:
-        """Where the site stands for a caller. Over a binding that has a form of actions, they are offered in it."""
+    def render_context(self, connection: HTTPConnection | None, binding: ActionForm | None = None) -> RenderContext:
+        """Return what rendering needs to know of the site. A binding may have a form of actions of its own."""
         collections, config = self.site.catalog.collections, self.config
-        return Premises(
+        return RenderContext(
             base_of(connection, config.server),
             lambda name: collections[name].type if name in collections else "",
-            self._served((binding,) if binding else config.nlweb.actions),
-            config.nlweb.widget,
-            "" if self._has_own_tools else config.aql.single_tool,
+            self._filter_forms((binding,) if binding else action_forms(config)),
+            request_segments(config),
+            config.section(NlwebSettings).widget,
+            action_tool(config) or "",
         )
 
-    def _for(self, got: Received, asked: Wish | Checkin) -> Received:
-        """The request for the user that it names, with actions in the forms that it prefers."""
-        forms = self._served(asked.action_forms) or got.premises.forms
-        return replace(got, caller=for_user(got.caller, asked.user), premises=replace(got.premises, forms=forms))
+    def _for_user(self, request: IncomingRequest, parsed: AskRequest | AwaitRequest) -> IncomingRequest:
+        """Return the request for the user that it names, with actions in the forms that it prefers."""
+        forms = self._filter_forms(parsed.action_forms) or request.context.action_forms
+        return replace(
+            request, caller=for_user(request.caller, parsed.user), context=replace(request.context, action_forms=forms)
+        )
 
-    def _served(self, forms: Iterable[ActionForm]) -> tuple[ActionForm, ...]:
-        """The forms in which operations can be called. Where no tool of MCP runs them, HTTP does."""
-        has_tools = self._has_own_tools or self.config.aql.has_single_tool
+    def _filter_forms(self, forms: Iterable[ActionForm]) -> tuple[ActionForm, ...]:
+        """Return the forms in which operations can be called. HTTP takes the place of MCP if no tool runs them."""
+        has_tools = action_tool(self.config) is not None
         return tuple(dict.fromkeys("HTTP" if form == "MCP" and not has_tools else form for form in forms))
 
-    @property
-    def _has_own_tools(self) -> bool:
-        return self.config.mcp.operations != "none"
-
-    def _streams(self, wish: Wish, got: Received) -> bool:
+    def _streams(self, parsed: AskRequest, request: IncomingRequest) -> bool:
         # 7.2: what the request says decides, before what its headers say.
-        if wish.streaming is not None:
-            return wish.streaming
-        return got.wants_events or got.voice.dialect.streams
+        if parsed.streaming is not None:
+            return parsed.streaming
+        return request.wants_events or request.client.dialect.streams
 
-    def _may_clarify(self, wish: Wish, ask: Ask, streams: bool) -> bool:
-        if wish.voice.dialect is FLAT:
-            # It has no place for how often somebody was asked back: once, at the beginning of a conversation.
+    def _may_clarify(self, parsed: AskRequest, ask: Ask, streams: bool) -> bool:
+        if parsed.client.dialect is FLAT:
+            # This dialect cannot carry how often the caller was asked back, so ask once, in the first turn.
             return not ask.previous
-        is_search_page = wish.voice.dialect is V54 and streams and wish.format == "conversational_search"
-        return self.config.nlweb.clarify_lists or not is_search_page
+        is_search_page = parsed.client.dialect is V54 and streams and parsed.format == "conversational_search"
+        return self.config.section(NlwebSettings).clarify_lists or not is_search_page
 
-    def _manner(self, wish: Wish, ask: Ask, talk: Conversation, got: Received) -> Manner:
-        def session(clarify: Clarify | None) -> dict[str, Any]:
-            return talk.context(ask, clarify, self.site, got.caller)
+    def _render_options(
+        self, parsed: AskRequest, ask: Ask, dialogue: Dialogue, request: IncomingRequest
+    ) -> RenderOptions:
+        def session(clarify: ClarificationEvent | None) -> dict[str, Any]:
+            return {"conversation_id": dialogue.id, "state_token": dialogue.state_token(ask, clarify)}
 
-        return Manner(
-            wish.voice,
-            got.premises,
+        return RenderOptions(
+            parsed.client,
+            request.context,
             _now,
-            _milliseconds_since(got.since),
+            _milliseconds_since(request.since),
             session,
-            wish.format,
+            parsed.format,
             ask.modes,
             (
-                *wish.ignored,
-                *talk.ignored,
-                *(("meta.user",) if got.caller.is_anonymous and names_user(wish.user) else ()),
+                *parsed.ignored,
+                *(f"meta.session_context.{name}" for name in dialogue.invalid),
+                *(("meta.user",) if request.caller.is_anonymous and names_user(parsed.user) else ()),
             ),
-            "" if got.caller.is_anonymous else wish.remembers,
-            self.config.nlweb.dual_frames,
-            wish.growing,
+            "" if request.caller.is_anonymous else parsed.memory_text,
+            self.config.section(NlwebSettings).dual_frames,
+            parsed.streams_text,
         )
 
 
-def _elsewhere(filters: Mapping[str, Any], base: str) -> Mapping[str, Any]:
-    """The filters without a site that is this one: clients name the address they ask at."""
-    said = filters.get("site")
+def _without_own_site(filters: Mapping[str, Any], base: str) -> Mapping[str, Any]:
+    """Remove a filter `site` that names this site: clients send the address they ask at."""
+    site_name = filters.get("site")
     host = urlsplit(base).netloc
-    if not isinstance(said, str) or host not in {said, said.partition("://")[2].partition("/")[0]}:
+    if not isinstance(site_name, str) or host not in {site_name, site_name.partition("://")[2].partition("/")[0]}:
         return filters
     return {name: value for name, value in filters.items() if name != "site"}
 
@@ -184,12 +189,12 @@ def _milliseconds_since(started: float) -> Callable[[], int]:
     return lambda: round((time.perf_counter() - started) * 1000)
 
 
-def _echoed(session: Session) -> dict[str, Any] | None:
-    """A session as it came: looking at a promise does not move a conversation on."""
-    given = {"conversation_id": session.conversation_id, "state_token": session.state_token}
-    return {name: value for name, value in given.items() if isinstance(value, str)} or None
+def _echo_session(session: SessionContext) -> dict[str, Any] | None:
+    """Return the session as it was sent: checking a promise does not change a conversation."""
+    members = {"conversation_id": session.conversation_id, "state_token": session.state_token}
+    return {name: value for name, value in members.items() if isinstance(value, str)} or None
 
 
-async def _each(events: tuple[Event, ...]) -> AsyncGenerator[Event]:
+async def _iterate(events: tuple[Event, ...]) -> AsyncGenerator[Event]:
     for event in events:
         yield event

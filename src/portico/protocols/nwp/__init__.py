@@ -1,1 +1,52 @@
 """NWP 0.4: the site as nodes that agents query, invoke and subscribe to, over HTTP and natively over TCP."""
+
+import re
+from typing import Final
+
+import msgspec
+
+from portico.config import Config
+from portico.errors import ConfigError
+from portico.protocols import Example, Port, Protocol
+from portico.protocols.nwp.settings import NwpSettings
+from portico.protocols.nwp.tls import load_tls
+
+_VERSION: Final = re.compile(r"(\d{1,6}\.\d{1,6})?", re.ASCII)
+
+
+def _check_settings(config: Config, _: frozenset[str]) -> None:
+    version = config.section(NwpSettings).min_version
+    if not _VERSION.fullmatch(version):
+        raise ConfigError(f"nwp.min_version: {version!r} is no version", hint="As in 0.3.")
+
+
+def _with_port(config: Config, number: int) -> Config:
+    return msgspec.structs.replace(config, server=msgspec.structs.replace(config.server, nwp_port=number))
+
+
+PROTOCOL: Final = Protocol(
+    name="nwp",
+    title="NWP",
+    settings=NwpSettings,
+    mount="portico.protocols.nwp.routes:mount",
+    describe="portico.protocols.nwp.description:describe",
+    paths=lambda _: ("/nwp", "/nwp/"),
+    check=_check_settings,
+    exposed_headers=(
+        *("x-nwp-schema", "x-nwp-tokens", "x-nwp-tokens-native", "x-nwp-tokenizer-used", "x-nwp-cached"),
+        *("x-nwp-node-type", "x-nwp-request-id", "x-nwp-rate-limit", "x-nwp-rate-remaining", "x-nwp-rate-reset"),
+    ),
+    accepted_headers=(
+        *("x-nwp-agent", "x-nwp-ident", "x-nwp-budget", "x-nwp-tokenizer", "x-nwp-depth", "x-nwp-encoding"),
+        *("x-nwp-request-id", "x-nwp-version", "x-nwp-trace"),
+    ),
+    examples=lambda _: (Example("NWP", "/nwp/site", """curl {base}/nwp/site/query -d '{{"limit": 3}}'""", 4),),
+    port=Port(
+        "nwp",
+        "--nwp-port",
+        "NWP, natively",
+        number=lambda config: config.server.nwp_port,
+        with_number=_with_port,
+        check=load_tls,
+    ),
+)

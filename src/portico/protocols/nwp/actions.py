@@ -1,4 +1,4 @@
-"""ActionFrames to calls and tasks, and what came of them to frames. Also asks how tasks are, and cancels them."""
+"""Turns ActionFrames and TaskFrames into calls and tasks, and results into frames. Also reports and cancels tasks."""
 
 import asyncio
 import hashlib
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeAlias, cast
 from urllib.parse import urlsplit
 
-from portico.access.budget import Cost, Tokenizer, Trimmed, cost, tokenizer, trim
+from portico.access.budget import TokenCost, TrimmedRecords, count_cost, find_tokenizer, trim
 from portico.access.limits import check_payload
 from portico.errors import (
     BadRequest,
@@ -23,7 +23,8 @@ from portico.errors import (
     Unauthenticated,
     UnknownTask,
 )
-from portico.operations import checked_params
+from portico.operations import check_params
+from portico.operations.calls import MAX_TIMEOUT
 from portico.operations.tasks import error_of
 from portico.protocols.nwp.errors import (
     StepTimedOut,
@@ -36,94 +37,100 @@ from portico.protocols.nwp.errors import (
     UnknownNode,
     code_of,
 )
-from portico.protocols.nwp.feeds import moment
+from portico.protocols.nwp.feeds import format_time
 from portico.protocols.nwp.fitting import FRAME_SIZE, combine, describe_trimming, fit_records
-from portico.protocols.nwp.frames import AcceptedFrame, ActionFrame, CapsFrame, TaskFrame, Tier, encode_value
-from portico.protocols.nwp.gateway import one_step, traced, workflow_of
-from portico.protocols.nwp.nodes import GATEWAY, INVOKE, TASK_CANCEL, TASK_STATUS, WORKFLOW, Action
-from portico.protocols.nwp.service import BUDGET_REASON, Answer, Asking, Exchange
+from portico.protocols.nwp.frames import AcceptedFrame, ActionFrame, CapsFrame, EncodingTier, TaskFrame, encode_value
+from portico.protocols.nwp.gateway import add_trace, single_step_task, workflow_of
+from portico.protocols.nwp.nodes import GATEWAY, INVOKE, TASK_CANCEL, TASK_STATUS, WORKFLOW, NodeAction
+from portico.protocols.nwp.service import BUDGET_REASON, NodeResponse, NodeService, NwpRequestContext
 from portico.requests import Call, Outcome, Priority, Task, TaskState
-from portico.site import MAX_TIMEOUT
 
 TASK_REF: Final = "nps:system:task:status"
 CANCEL_REF: Final = "nps:system:task:cancel"
-VALUE: Final = "value"  # the only field of a record that is made of a bare value
-TASK_KEPT: Final = ("task_id", "status")  # what no budget takes from the status of a task
-ESTIMATE_MS: Final = 1000  # of a task of which nobody knows how long it takes
+VALUE: Final = "value"  # the only field of a record made from a bare value
+TASK_FIELDS: Final = ("task_id", "status")  # never trimmed from a task's status
+ESTIMATE_MS: Final = 1000  # of a task without an estimate of its own
 _PRIORITIES: Final[Mapping[str, Priority]] = {"low": "low", "normal": "normal", "high": "high"}
 _ID = re.compile(r"[\w-]+(\.[\w-]+)+\Z")
 
-Delegated: TypeAlias = Callable[[TaskFrame, Task], None]
-TrimToFit: TypeAlias = Callable[[list[dict[str, Any]], Collection[str]], Trimmed]  # of records and the fields to keep
+DelegationCallback: TypeAlias = Callable[[TaskFrame, Task], None]
+TrimToFit: TypeAlias = Callable[
+    [list[dict[str, Any]], Collection[str]], TrimmedRecords
+]  # of records and the fields to keep
 
 
-class Checks(Protocol):
-    """Whether an address may be called back."""
+class CallbackChecker(Protocol):
+    """Raises BadRequest for a callback URL that is not allowed."""
 
     def check(self, url: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
-    """A task that was started, or one that an earlier request started."""
+class AcceptedTask:
+    """A task that this request started, or an earlier one with the same key (`is_repeated`)."""
 
     frame: AcceptedFrame
     is_repeated: bool = False
 
 
-class Actions:
-    """Whoever wants to know of what a gateway gives to workers is told as `delegated`."""
+class ActionService:
+    """Runs actions and tasks. `on_delegated` is called for each task that a gateway hands to workers."""
 
-    def __init__(self, exchange: Exchange, callbacks: Checks, delegated: Delegated | None = None) -> None:
-        self._exchange = exchange
-        self._site = exchange.site
+    def __init__(
+        self, service: NodeService, callbacks: CallbackChecker, on_delegated: DelegationCallback | None = None
+    ) -> None:
+        self._service = service
+        self._site = service.site
         self._callbacks = callbacks
-        self._delegated = delegated
+        self._on_delegated = on_delegated
 
-    async def invoke(self, frame: ActionFrame | TaskFrame, asking: Asking, trace: str = "") -> Answer | Accepted:
-        """Do it, or begin to."""
+    async def invoke(
+        self, frame: ActionFrame | TaskFrame, context: NwpRequestContext, trace: str = ""
+    ) -> NodeResponse | AcceptedTask:
+        """Run an action, or start it as a task."""
         if isinstance(frame, TaskFrame):
-            return await self._run_task(traced(frame, trace), asking)
+            return await self._run_task(add_trace(frame, trace), context)
         match frame.action_id:
             case "system.task.status":
-                await self._admit(asking, TASK_STATUS)
-                found = await _trim_result([shown(await self._task(_task_id(frame), asking))], asking, TASK_KEPT)
-                return Answer(found.frame(TASK_REF, asking), found.cost)
+                await self._admit(context, TASK_STATUS)
+                result = await _trim_result(
+                    [describe_task(await self._task(_task_id(frame), context))], context, TASK_FIELDS
+                )
+                return NodeResponse(result.frame(TASK_REF, context), result.cost)
             case "system.task.cancel":
-                await self._admit(asking, TASK_CANCEL)
-                await self._cancel(_task_id(frame), asking)
+                await self._admit(context, TASK_CANCEL)
+                await self._cancel(_task_id(frame), context)
                 data = [{"cancelled": True}]
-                return Answer(CapsFrame(anchor_ref=CANCEL_REF, count=1, data=data, request_id=asking.id))
+                return NodeResponse(CapsFrame(anchor_ref=CANCEL_REF, count=1, data=data, request_id=context.id))
             case _:
-                return await self._call(frame, asking, trace)
+                return await self._call(frame, context, trace)
 
-    async def status(self, id: str, asking: Asking) -> dict[str, Any]:
-        """How a task is getting on. Whoever calls this has paid for it."""
-        self._exchange.warrants.check(asking, INVOKE)
-        found = await _trim_result([shown(await self._task(id, asking))], asking, TASK_KEPT)
-        return {**found.records[0], "trimmed": found.trimmed} if found.trimmed else found.records[0]
+    async def status(self, id: str, context: NwpRequestContext) -> dict[str, Any]:
+        """Return the status of a task, trimmed to the caller's budget."""
+        self._service.capabilities.require(context, INVOKE)
+        result = await _trim_result([describe_task(await self._task(id, context))], context, TASK_FIELDS)
+        return {**result.records[0], "trimmed": result.trimmed} if result.trimmed else result.records[0]
 
-    async def _task(self, id: str, asking: Asking) -> Task:
-        """A task by the id that it has here, or by the one that its caller gave to a gateway."""
+    async def _task(self, id: str, context: NwpRequestContext) -> Task:
+        """Look a task up by its id, or by the id that its caller gave to the gateway."""
         try:
-            return await self._site.tasks.get(id, asking.caller)
+            return await self._site.tasks.get(id, context.caller)
         except UnknownTask:
-            given = await self._site.task_of(WORKFLOW, _given(id), asking.caller)
-            if given is None:
+            task = await self._site.task_of(WORKFLOW, _client_key(id), context.caller)
+            if task is None:
                 raise
-            return given
+            return task
 
-    async def _admit(self, asking: Asking, action: str) -> None:
-        await self._site.gate.spend(asking.caller)
-        self._exchange.warrants.check(asking, INVOKE, "" if action in {TASK_STATUS, TASK_CANCEL} else action)
-        if not asking.node.actions:
-            raise UnknownNode(f"{asking.node.name} is not invoked", node=asking.node.name)
+    async def _admit(self, context: NwpRequestContext, action: str) -> None:
+        self._service.capabilities.require(context, INVOKE, "" if action in {TASK_STATUS, TASK_CANCEL} else action)
+        if not context.node.actions:
+            raise UnknownNode(f"The node {context.node.name} has no actions", node=context.node.name)
 
-    async def _cancel(self, id: str, asking: Asking) -> None:
-        """What would not be stopped, or ended just before it was, was not cancelled."""
+    async def _cancel(self, id: str, context: NwpRequestContext) -> None:
+        """Cancel a task. One that could not be stopped, or had already ended, is an error."""
         try:
-            task = await self._task(id, asking)
-            state = (await self._site.tasks.cancel(task.id, asking.caller)).state
+            task = await self._task(id, context)
+            state = (await self._site.tasks.cancel(task.id, context.caller)).state
         except TaskFinished as error:
             state = TaskState(error.details["state"])
             raise _FINISHED[state](error.message, task_id=id) from error
@@ -132,87 +139,85 @@ class Actions:
 
     # Calling
 
-    async def _call(self, frame: ActionFrame, asking: Asking, trace: str) -> Answer | Accepted:
+    async def _call(self, frame: ActionFrame, context: NwpRequestContext, trace: str) -> NodeResponse | AcceptedTask:
         task: TaskFrame | None = None
-        async with self._site.gate.charging(asking.caller):
-            action = self._understood(frame, asking)
-            call = self._made(frame, action, asking)
-            if asking.node.type == GATEWAY:
-                task = one_step(call, action, asking.id, trace)
-                call = self._given_away(call, action, task, asking)
-        return await self._outcome(call, action, frame.is_async or False, asking, task)
+        action = self._find_action(frame, context)
+        call = self._build_call(frame, action, context)
+        if context.node.type == GATEWAY:
+            task = single_step_task(call, action, context.id, trace)
+            call = self._delegate(call, action, task, context)
+        return await self._execute(call, action, frame.is_async or False, context, task)
 
-    def _given_away(self, call: Call, action: Action, task: TaskFrame, asking: Asking) -> Call:
-        """A call as one of steps, which workers take. What they could only refuse is refused here."""
+    def _delegate(self, call: Call, action: NodeAction, task: TaskFrame, context: NwpRequestContext) -> Call:
+        """Turn a call into a one-step workflow for workers. Checks everything that a worker would refuse."""
         check_payload(call.params, self._site.limits)
-        steps = self._steps(task, asking)
-        checked_params(action.operation, call.params)
+        steps = self._workflow_params(task, context)
+        check_params(action.operation, call.params)
         if not call.key:
             return replace(call, operation=WORKFLOW, params=steps, run="later")
-        # A key belongs to one action, and here all calls are of the same operation. The step has it, too: so it is done
-        # once, whichever node it is invoked at.
-        keyed = {**steps, "steps": [{**each, "key": call.key} for each in steps["steps"]]}
+        # A key belongs to one action, but all delegated calls share one operation. The step carries the key too, so it
+        # runs once, whichever node it is invoked at.
+        keyed = {**steps, "steps": [{**step, "key": call.key} for step in steps["steps"]]}
         key = f"{action.id}:{hashlib.sha256(call.key.encode(errors='surrogatepass')).hexdigest()}"
         return replace(call, operation=WORKFLOW, params=keyed, run="later", key=key)
 
-    def _steps(self, frame: TaskFrame, asking: Asking) -> Mapping[str, Any]:
-        def check(action: Action) -> None:
-            self._exchange.warrants.check(asking, INVOKE, action.id)
-            if not self._site.gate.may(action.operation, asking.caller):
-                kind = Unauthenticated if asking.caller.is_anonymous else Forbidden
-                raise kind(f"{asking.caller.name} may not invoke {action.id}", action_id=action.id)
+    def _workflow_params(self, frame: TaskFrame, context: NwpRequestContext) -> Mapping[str, Any]:
+        def check(action: NodeAction) -> None:
+            self._service.capabilities.require(context, INVOKE, action.id)
+            if not self._site.access.may(action.operation, context.caller):
+                kind = Unauthenticated if context.caller.is_anonymous else Forbidden
+                raise kind(f"{context.caller.name} may not invoke {action.id}", action_id=action.id)
 
-        hosts = self._exchange.warrants.hosts | {urlsplit(asking.base).hostname or ""}
-        return workflow_of(frame, asking.node, hosts, check)
+        hosts = self._service.capabilities.hosts | {urlsplit(context.base).hostname or ""}
+        return workflow_of(frame, context.node, hosts, check)
 
-    async def _run_task(self, frame: TaskFrame, asking: Asking) -> Answer | Accepted:
-        """Steps for workers, as a caller wrote them."""
-        async with self._site.gate.charging(asking.caller):
-            if asking.node.type != GATEWAY:
-                raise UnknownNode("Only a gateway takes tasks", node=asking.node.name)
-            self._exchange.warrants.check(asking, INVOKE)
-            self._check_callback(frame.callback_url)
-            action = next(each for each in asking.node.actions.values() if each.operation.name == WORKFLOW)
-            call = Call(
-                WORKFLOW,
-                self._steps(frame, asking),
-                "later",
-                _given(frame.task_id),
-                priority=_priority(frame.priority),
-                request=asking.id,
-                callback=frame.callback_url or "",
-            )
-        answer = await self._outcome(call, action, True, asking, frame)
-        if isinstance(answer, Accepted) and answer.is_repeated:
+    async def _run_task(self, frame: TaskFrame, context: NwpRequestContext) -> NodeResponse | AcceptedTask:
+        """Run a caller's workflow."""
+        if context.node.type != GATEWAY:
+            raise UnknownNode("Only a gateway node accepts TaskFrames", node=context.node.name)
+        self._service.capabilities.require(context, INVOKE)
+        self._check_callback(frame.callback_url)
+        action = next(candidate for candidate in context.node.actions.values() if candidate.operation.name == WORKFLOW)
+        call = Call(
+            WORKFLOW,
+            self._workflow_params(frame, context),
+            "later",
+            _client_key(frame.task_id),
+            priority=_parse_priority(frame.priority),
+            request=context.id,
+            callback=frame.callback_url or "",
+        )
+        answer = await self._execute(call, action, True, context, frame)
+        if isinstance(answer, AcceptedTask) and answer.is_repeated:
             self._check_resubmitted(answer.frame)
         return answer
 
     def _check_resubmitted(self, frame: AcceptedFrame) -> None:
-        """NOP 7: a task that was done or cancelled cannot be given again. How it went, its status says."""
+        """NOP 7: a completed or cancelled task cannot be submitted again; its status tells how it went."""
         kind = _RESUBMITTED.get(TaskState(frame.status))
         if kind:
             raise kind(f"The task is {frame.status} already", task_id=frame.task_id, poll_url=frame.poll_url)
 
-    def _understood(self, frame: ActionFrame, asking: Asking) -> Action:
-        self._exchange.warrants.check(asking, INVOKE, frame.action_id)
-        node = asking.node
+    def _find_action(self, frame: ActionFrame, context: NwpRequestContext) -> NodeAction:
+        self._service.capabilities.require(context, INVOKE, frame.action_id)
+        node = context.node
         if not node.actions:
-            raise UnknownNode(f"{node.name} is not invoked", node=node.name)
+            raise UnknownNode(f"The node {node.name} has no actions", node=node.name)
         action = node.actions.get(frame.action_id)
         if action is None:
             raise UnknownAction(
                 f"{node.name} has no action {frame.action_id[:100]!r}",
                 action_id=frame.action_id[:100],
-                hint="An id is a domain and a verb, as in orders.create; `actions` lists them."
-                if not _ID.match(frame.action_id[:100])
-                else "`actions` lists what there is.",
+                hint="`actions` lists the actions of this node."
+                if _ID.match(frame.action_id[:100])
+                else "An action id is a domain and a verb, such as orders.create; `actions` lists them.",
             )
         if frame.is_async and not action.is_async:
-            raise InvalidParams(f"{action.id} is answered at once; it has no task", action_id=action.id, param="async")
+            raise InvalidParams(f"{action.id} cannot run as a task", action_id=action.id, param="async")
         self._check_callback(frame.callback_url)
         return action
 
-    def _made(self, frame: ActionFrame, action: Action, asking: Asking) -> Call:
+    def _build_call(self, frame: ActionFrame, action: NodeAction, context: NwpRequestContext) -> Call:
         operation = action.operation
         seconds = min(frame.timeout_ms or operation.timeout * 1000, MAX_TIMEOUT * 1000) / 1000
         return Call(
@@ -220,11 +225,10 @@ class Actions:
             frame.params or {},
             "later" if frame.is_async else "now",
             frame.idempotency_key or "",
-            # A task takes as long as it takes: what waits for it is a caller that comes back, and clients say a timeout
-            # with everything.
+            # Clients send a timeout with everything, but nobody waits on a task: it may take as long as it needs.
             None if frame.is_async else seconds,
-            _priority(frame.priority),
-            asking.id,
+            _parse_priority(frame.priority),
+            context.id,
             frame.callback_url or "",
         )
 
@@ -232,70 +236,72 @@ class Actions:
         if not url:
             return
         if not url.lower().startswith("https://"):
-            raise InvalidParams("A callback_url begins with https://", param="callback_url")
+            raise InvalidParams("`callback_url` must begin with https://", param="callback_url")
         try:
             self._callbacks.check(url)
         except BadRequest as error:
             raise InvalidParams(error.message, hint=error.hint, param="callback_url") from error
 
-    async def _outcome(
-        self, call: Call, action: Action, is_async: bool, asking: Asking, task: TaskFrame | None
-    ) -> Answer | Accepted:
+    async def _execute(
+        self, call: Call, action: NodeAction, is_async: bool, context: NwpRequestContext, task: TaskFrame | None
+    ) -> NodeResponse | AcceptedTask:
         try:
-            done = await self._site.call(call, asking.caller)
+            outcome = await self._site.call(call, context.caller)
         except BadRequest as error:
-            if type(error) is BadRequest:  # what has no word of its own is wrong with the action here
+            if type(error) is BadRequest:  # without a code of its own it is about the action's parameters
                 raise InvalidParams(error.message, hint=error.hint, **error.details) from error
             raise
-        if isinstance(done, Outcome):
-            return await _answered(done.result, action, asking)
-        if task and self._delegated and not done.repeated:
-            self._delegated(task, done)
-        if done.repeated and not done.state.is_final:
-            raise KeyInUse("A request with this idempotency_key is in progress", task_id=done.id)
+        if isinstance(outcome, Outcome):
+            return await _respond(outcome.result, action, context)
+        if task and self._on_delegated and not outcome.repeated:
+            self._on_delegated(task, outcome)
+        if outcome.repeated and not outcome.state.is_final:
+            raise KeyInUse("A request with this `idempotency_key` is already running", task_id=outcome.id)
         if is_async:
-            return Accepted(await self._accepted(done, asking), done.repeated)
-        return await _answered(_result_of(await self._ended(done, asking)), action, asking)
+            return AcceptedTask(await self._accept(outcome, context), outcome.repeated)
+        return await _respond(_result_of(await self._wait(outcome, context)), action, context)
 
-    async def _ended(self, task: Task, asking: Asking) -> Task:
-        """A task that its caller waits for. One that takes too long is stopped."""
+    async def _wait(self, task: Task, context: NwpRequestContext) -> Task:
+        """Wait for a task to complete. Cancels one that takes too long."""
         seconds = min(task.call.timeout or MAX_TIMEOUT, MAX_TIMEOUT)
-        ended = await self._site.tasks.wait(task.id, asking.caller, seconds)
-        if not ended.state.is_final:
-            await self._site.tasks.cancel(task.id, asking.caller)
-            late = TaskTimedOut if task.call.operation == WORKFLOW else TimedOut
-            raise late(f"It did not finish within {seconds:g} seconds", hint="Invoke it with async.")
-        if ended.state != TaskState.COMPLETED:
-            raise _failure_of(ended)
-        return ended
+        finished = await self._site.tasks.wait(task.id, context.caller, seconds)
+        if not finished.state.is_final:
+            await self._site.tasks.cancel(task.id, context.caller)
+            error_type = TaskTimedOut if task.call.operation == WORKFLOW else TimedOut
+            raise error_type(
+                f"The action did not finish within {seconds:g} seconds", hint="Set `async` to true to run it as a task."
+            )
+        if finished.state != TaskState.COMPLETED:
+            raise _failure_of(finished)
+        return finished
 
-    async def _accepted(self, task: Task, asking: Asking) -> AcceptedFrame:
-        here = f"{self._exchange.nodes.url(asking.node.name, asking.base)}/actions/status/{task.id}"
-        said: dict[str, Any] = {
+    async def _accept(self, task: Task, context: NwpRequestContext) -> AcceptedFrame:
+        poll_url = f"{self._service.nodes.url(context.node.name, context.base)}/actions/status/{task.id}"
+        body: dict[str, Any] = {
             "task_id": task.id,
             "status": task.state.value,
-            "poll_url": here,
+            "poll_url": poll_url,
             "estimated_ms": ESTIMATE_MS if task.estimate is None else int(task.estimate * 1000),
-            "request_id": asking.id,
+            "request_id": context.id,
         }
         if task.state != TaskState.COMPLETED:
-            return AcceptedFrame(anchor_ref=TASK_REF, count=1, data=[said], **said)
+            return AcceptedFrame(anchor_ref=TASK_REF, count=1, data=[body], **body)
         try:
-            found = await _trim_result([{**said, "result": _result_of(task)}], asking, said)
-        except (BudgetExceeded, TooLarge):  # the acknowledgement itself is told in any case: the task is there
-            return AcceptedFrame(anchor_ref=TASK_REF, count=1, data=[said], **said)
-        return AcceptedFrame(anchor_ref=TASK_REF, count=1, data=found.records, trimmed=found.trimmed, **said)
+            trimmed = await _trim_result([{**body, "result": _result_of(task)}], context, body)
+        except (BudgetExceeded, TooLarge):  # the task exists, so it is acknowledged in any case
+            return AcceptedFrame(anchor_ref=TASK_REF, count=1, data=[body], **body)
+        return AcceptedFrame(anchor_ref=TASK_REF, count=1, data=trimmed.records, trimmed=trimmed.trimmed, **body)
 
 
-def shown(task: Task) -> dict[str, Any]:
-    """A task as system.task.status tells it, and as callbacks do."""
+def describe_task(task: Task) -> dict[str, Any]:
+    """Return a task as system.task.status and callbacks report it."""
     failed = _failure_of(task) if task.state == TaskState.FAILED else None
     return {
         "task_id": task.id,
         "status": task.state.value,
         "progress": round(task.progress, 4),
-        "created_at": moment(task.created),
-        "updated_at": moment(max(task.updated, task.created)),
+        "created_at": format_time(task.created),
+        "updated_at": format_time(max(task.updated, task.created)),
         "request_id": task.call.request or None,
         "result": _result_of(task) if task.state == TaskState.COMPLETED else None,
         "error": {"code": code_of(failed).error, "message": str(failed)} if failed else None,
@@ -303,12 +309,12 @@ def shown(task: Task) -> dict[str, Any]:
 
 
 def _failure_of(task: Task) -> SiteError:
-    """What a task failed with; of steps that took too long, in the word that there is for it."""
+    """Return the error of a failed task; a timeout of a workflow or a step has its own type."""
     error = error_of(task)
     if task.call.operation != WORKFLOW or not isinstance(error, TimedOut):
         return error
-    # The one step of an invocation is the whole of it.
-    is_step = "step" in error.details and task.call.key.startswith(_given(""))
+    # A plain invocation has one step, whose timeout is that of the task.
+    is_step = "step" in error.details and task.call.key.startswith(_client_key(""))
     return (StepTimedOut if is_step else TaskTimedOut)(error.message, hint=error.hint, **error.details)
 
 
@@ -324,7 +330,7 @@ _FINISHED: Final[Mapping[TaskState, type[SiteError]]] = {
 
 
 def _result_of(task: Task) -> Any:
-    """What a task gave; of steps, what the last of them gave."""
+    """Return the result of a task; of a workflow, that of its last step."""
     result: Any = task.result
     if task.call.operation == WORKFLOW and isinstance(result, dict):
         return cast("dict[str, Any]", result).get("result")
@@ -333,66 +339,71 @@ def _result_of(task: Task) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class TrimmedResult:
-    """What the budget of a certificate and the frames of a caller leave of a result."""
+    """A result, trimmed to the certificate's budget and the caller's frame size."""
 
     records: list[Any]
-    cost: Cost
+    cost: TokenCost
     trimmed: dict[str, Any] | None
 
-    def frame(self, anchor: str, asking: Asking) -> CapsFrame:
+    def frame(self, anchor: str, context: NwpRequestContext) -> CapsFrame:
         return CapsFrame(
             anchor_ref=anchor,
             count=len(self.records),
             data=self.records,
             token_est=self.cost.tokens,
             tokenizer_used=self.cost.tokenizer or None,
-            request_id=asking.id,
+            request_id=context.id,
             trimmed=self.trimmed,
         )
 
 
-async def _answered(result: Any, action: Action, asking: Asking) -> Answer:
+async def _respond(result: Any, action: NodeAction, context: NwpRequestContext) -> NodeResponse:
     try:
-        found = await _trim_result(_records(result), asking)
+        trimmed = await _trim_result(_records(result), context)
     except BudgetExceeded as error:
         raise BudgetExceeded(
-            f"{action.id} was done, but the smallest form of its result takes {error.details['needed']} tokens; "
+            f"{action.id} succeeded, but the smallest form of its result takes {error.details['needed']} tokens; "
             f"the certificate allows {error.details['budget']}",
             action_id=action.id,
             **error.details,
         ) from error
     except TooLarge as error:
         raise TooLarge(
-            f"{action.id} was done, but the smallest form of its result fits no frame of {asking.max_payload} bytes",
+            f"{action.id} succeeded, but its result does not fit into a frame of {context.max_payload} bytes",
             action_id=action.id,
             completed=True,
             hint=error.hint,
             **error.details,
         ) from error
-    return Answer(found.frame(action.result.id, asking), found.cost)
+    return NodeResponse(trimmed.frame(action.result.id, context), trimmed.cost)
 
 
-async def _trim_result(data: list[Any], asking: Asking, keep: Collection[str] = ()) -> TrimmedResult:
-    """Trim a result to its caller's certificate, and to its frames. An ActionFrame has no budget of its own (9.3)."""
-    warrant, reason = asking.caller.warrant, BUDGET_REASON
-    counter = tokenizer(*asking.tokenizers, warrant.tokenizer if warrant else "")
-    trimmed = Trimmed(data, Cost(0))
+async def _trim_result(data: list[Any], context: NwpRequestContext, keep: Collection[str] = ()) -> TrimmedResult:
+    """Trim a result to the caller's certificate and frame size. An ActionFrame has no budget of its own (9.3)."""
+    warrant, reason = context.caller.warrant, BUDGET_REASON
+    counter = find_tokenizer(*context.tokenizers, warrant.tokenizer if warrant else "")
+    trimmed = TrimmedRecords(data, TokenCost(0))
     if warrant and (budget := warrant.budget):
         trimmed = await asyncio.to_thread(
-            _trim_records, data, lambda made, kept: trim(made, budget, counter, kept), keep
+            _trim_records, data, lambda records, keep_fields: trim(records, budget, counter, keep_fields), keep
         )
-    room = None if asking.max_payload is None else asking.max_payload - asking.envelope
-    if room is not None and len(encode_value(trimmed.records, asking.tier)) > room:
+    room = None if context.max_payload is None else context.max_payload - context.envelope
+    if room is not None and len(encode_value(trimmed.records, context.tier)) > room:
         fitted = await asyncio.to_thread(
-            _trim_records, trimmed.records, lambda made, kept: fit_records(made, room, asking.tier, kept), keep
+            _trim_records,
+            trimmed.records,
+            lambda records, keep_fields: fit_records(records, room, context.tier, keep_fields),
+            keep,
         )
         reason, trimmed = FRAME_SIZE, combine(trimmed, fitted)
-    spent = asking.counted(await _cost(trimmed.records, counter))
+    encoded = encode_value(trimmed.records, EncodingTier.JSON)
+    cost = await asyncio.to_thread(count_cost, encoded, counter) if counter else count_cost(encoded, None)
+    spent = context.label_cost(cost)
     described = None if trimmed.is_whole else describe_trimming(trimmed, reason)
     return TrimmedResult(trimmed.records, spent, described)
 
 
-def _trim_records(data: list[Any], trim_to_fit: TrimToFit, keep: Collection[str]) -> Trimmed:
+def _trim_records(data: list[Any], trim_to_fit: TrimToFit, keep: Collection[str]) -> TrimmedRecords:
     if all(isinstance(record, dict) for record in data):
         return trim_to_fit(data, keep)
     trimmed = trim_to_fit([{VALUE: value} for value in data], (VALUE,))
@@ -411,27 +422,26 @@ def _records(result: Any) -> list[Any]:
             return [{VALUE: result}]
 
 
-async def _cost(data: list[Any], counter: Tokenizer | None) -> Cost:
-    encoded = encode_value(data, Tier.JSON)
-    return await asyncio.to_thread(cost, encoded, counter) if counter else cost(encoded, None)
+def _parse_priority(value: str | None) -> Priority:
+    priority = _PRIORITIES.get(value or "normal")
+    if priority is None:
+        raise InvalidParams(
+            f"`priority` must be low, normal or high, not {str(value)[:40]!r}",
+            param="priority",
+            hint="Use low, normal or high.",
+        )
+    return priority
 
 
-def _priority(said: str | None) -> Priority:
-    found = _PRIORITIES.get(said or "normal")
-    if found is None:
-        raise InvalidParams(f"{str(said)[:40]!r} is no priority", param="priority", hint="low, normal or high.")
-    return found
-
-
-def _given(id: str) -> str:
-    """The key of a task that a gateway was given under an id."""
+def _client_key(id: str) -> str:
+    """Return the idempotency key under which a task with a client-chosen id is stored."""
     return f"task:{id}"
 
 
 def _task_id(frame: ActionFrame) -> str:
     id: Any = (frame.params or {}).get("task_id")
     if not isinstance(id, str) or not id:
-        raise InvalidParams("params has the task_id of a task", param="task_id")
+        raise InvalidParams("`params.task_id` must be the id of a task", param="task_id")
     if len(id) > 100:
         raise UnknownTask("There is no such task", task=id[:100])
     return id

@@ -1,4 +1,4 @@
-"""Which schema a frame refers to: the one that holds, one that held before, or none that was ever published."""
+"""Resolves anchor references: to the current schema, an earlier version of it, or none that was ever published."""
 
 import re
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ import msgspec
 from portico.catalog import anchor_of
 from portico.protocols.nwp.errors import AnchorStale, AnchorUnknown
 from portico.protocols.nwp.frames import AnchorFrame, FrameError
-from portico.protocols.nwp.nodes import Anchor, Node
+from portico.protocols.nwp.nodes import Node, SchemaAnchor
 from portico.site import Site
 
-KEPT_DAYS: Final = 3650.0  # that a schema is known after it was last published anew
+RETENTION_DAYS: Final = 3650.0  # that a schema is remembered after it was last published
 MAX_REF: Final = 200  # characters
 _ID = re.compile(r"sha256:[0-9a-f]{64}\Z")
 TYPES: Final = frozenset(
@@ -20,139 +20,141 @@ TYPES: Final = frozenset(
 )
 
 
-class _Published(msgspec.Struct, frozen=True):
-    """A schema, and the collections that have or had it."""
+class PublishedSchema(msgspec.Struct, frozen=True):
+    """A schema, and the collections that use it or once did."""
 
     collections: tuple[str, ...]
     schema: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Meant:
-    """What a reference means: a collection and its schema, and whether the reader knows an older one."""
+class ResolvedAnchor:
+    """The collection and current schema that a reference leads to; `is_stale` if it named an older schema."""
 
     collection: str
-    anchor: Anchor
+    anchor: SchemaAnchor
     is_stale: bool = False
 
     @property
     def inline(self) -> AnchorFrame | None:
-        """The schema to send along."""
-        return frame_of(self.anchor) if self.is_stale else None
+        """The schema to inline into the response, for a reader that has an older one."""
+        return anchor_frame(self.anchor) if self.is_stale else None
 
 
-class Anchors:
-    """Every schema that was published is kept, so that its readers are told what has changed."""
+class AnchorRegistry:
+    """Remembers every published schema, so that readers of an old one can be told that it changed."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
         self._published: set[tuple[str, str]] = set()
 
     async def publish(self, node: Node) -> None:
-        """Note the schemas of a node's collections, before somebody is told of them."""
+        """Record the schemas of a node's collections before they are sent to anybody."""
         if self.is_published(node):
             return
-        new = [each for each in node.collections.items() if (each[0], each[1].id) not in self._published]
-        now = {each.name: each.anchor_id for each in self._site.catalog.public}
-        for name, anchor in new:
-            await self._note(name, anchor, [each for each, id in now.items() if id == anchor.id])
+        unpublished = [item for item in node.collections.items() if (item[0], item[1].id) not in self._published]
+        current_ids = {item.name: item.anchor_id for item in self._site.catalog.public}
+        for name, anchor in unpublished:
+            await self._record(name, anchor, [item for item, id in current_ids.items() if id == anchor.id])
             self._published.add((name, anchor.id))
 
-    async def _note(self, name: str, anchor: Anchor, sharing: list[str]) -> None:
-        """Once for the collection, a note that others leave alone, and once for all that have or had the schema.
+    async def _record(self, name: str, anchor: SchemaAnchor, sharing: list[str]) -> None:
+        """Store a note for the collection alone, and one for all collections that share the schema.
 
-        Every process adds all that share it now, so that two who do this at once write the same.
+        Every process adds all that share it now, so two processes doing this at once write the same.
         """
         schema = dict(anchor.schema)
-        await self._keep(_of_one(name, anchor.id), _Published((name,), schema))
-        before = await self._kept(_of_all(anchor.id))
+        await self._store(_collection_key(name, anchor.id), PublishedSchema((name,), schema))
+        before = await self._load(_schema_key(anchor.id))
         names = dict.fromkeys((*(before.collections if before else ()), *sharing, name))
-        await self._keep(_of_all(anchor.id), _Published(tuple(names), schema))
+        await self._store(_schema_key(anchor.id), PublishedSchema(tuple(names), schema))
 
     def is_published(self, node: Node) -> bool:
         return all((name, anchor.id) in self._published for name, anchor in node.collections.items())
 
-    def current(self, node: Node, reference: str | None) -> Meant | None:
-        """What a reference means that is to a schema as it is now, or to none."""
+    def current(self, node: Node, reference: str | None) -> ResolvedAnchor | None:
+        """Resolve an empty reference, or one to a current schema."""
         for name, anchor in node.collections.items():
             if not reference or anchor.id == reference:
-                return Meant(name, anchor)
+                return ResolvedAnchor(name, anchor)
         return None
 
-    async def meant(self, node: Node, reference: str | None, *, is_patient: bool) -> Meant:
-        """What a reference means on a node. An older schema will do if the reader is patient."""
-        found = self.current(node, reference)
-        if found:
-            return found
-        said = reference or ""
-        known = await self._known(node, said)
-        if known is None:
+    async def resolve(self, node: Node, reference: str | None, *, is_patient: bool) -> ResolvedAnchor:
+        """Resolve a reference on a node. `is_patient` accepts one to an older schema."""
+        resolved = self.current(node, reference)
+        if resolved:
+            return resolved
+        anchor_id = reference or ""
+        published = await self._find_published(node, anchor_id)
+        if published is None:
             raise AnchorUnknown(
-                "This node never published that schema", anchor_ref=said[:MAX_REF], hint="Read `.schema` again."
+                "This node never published that schema", anchor_ref=anchor_id[:MAX_REF], hint="Read `.schema` again."
             )
-        name = next(each for each in node.collections if each in known.collections)
-        now = node.collections[name]
+        name = next(collection for collection in node.collections if collection in published.collections)
+        current = node.collections[name]
         if not is_patient:
-            raise AnchorStale("The schema has changed", anchor_ref=said, current=now.id, hint="Read `.schema` again.")
-        return Meant(name, now, is_stale=True)
+            raise AnchorStale(
+                "The schema has changed", anchor_ref=anchor_id, current=current.id, hint="Read `.schema` again."
+            )
+        return ResolvedAnchor(name, current, is_stale=True)
 
-    async def schema(self, node: Node, wanted: str) -> Anchor:
-        """A schema by its name or id; also one that held before."""
-        offered = dict(node.anchors)
-        by_id = {anchor.id: anchor for anchor in offered.values()}
-        found = (offered.get(wanted) or by_id.get(wanted)) if wanted else next(iter(offered.values()), None)
-        if found:
-            return found
-        known = await self._known(node, wanted)
-        if known:
-            return Anchor(wanted, known.schema)
-        raise AnchorUnknown("This node never published that schema", anchor_ref=wanted[:MAX_REF])
+    async def schema(self, node: Node, name: str) -> SchemaAnchor:
+        """Return a schema by its name or id, which may be an earlier one."""
+        current = dict(node.anchors)
+        by_id = {anchor.id: anchor for anchor in current.values()}
+        current_anchor = (current.get(name) or by_id.get(name)) if name else next(iter(current.values()), None)
+        if current_anchor:
+            return current_anchor
+        published = await self._find_published(node, name)
+        if published:
+            return SchemaAnchor(name, published.schema)
+        raise AnchorUnknown("This node never published that schema", anchor_ref=name[:MAX_REF])
 
-    async def _known(self, node: Node, id: str) -> _Published | None:
-        """A schema that a collection of this node had before. Others may have had the same one.
+    async def _find_published(self, node: Node, id: str) -> PublishedSchema | None:
+        """Return an earlier schema of one of this node's collections.
 
-        Anybody can make up an id, so it is looked for once, however many collections there are.
+        Takes one lookup however many collections there are, since anybody can make up ids.
         """
         if not _ID.match(id):
             return None
-        only = next(iter(node.collections)) if len(node.collections) == 1 else None
-        known = await self._kept(_of_one(only, id) if only else _of_all(id))
-        return known if known and not node.collections.keys().isdisjoint(known.collections) else None
+        collection = next(iter(node.collections)) if len(node.collections) == 1 else None
+        published = await self._load(_collection_key(collection, id) if collection else _schema_key(id))
+        return published if published and not node.collections.keys().isdisjoint(published.collections) else None
 
-    async def _keep(self, note: str, published: _Published) -> None:
-        await self._site.keep(note, msgspec.json.encode(published), KEPT_DAYS)
+    async def _store(self, note: str, published: PublishedSchema) -> None:
+        await self._site.notes.set_for_site(note, msgspec.json.encode(published), RETENTION_DAYS)
 
-    async def _kept(self, note: str) -> _Published | None:
-        found = await self._site.kept(note)
+    async def _load(self, note: str) -> PublishedSchema | None:
+        note_value = await self._site.notes.get_for_site(note)
         try:
-            return msgspec.json.decode(found, type=_Published) if found else None
-        except msgspec.ValidationError:  # written by another Portico: as good as never published
+            return msgspec.json.decode(note_value, type=PublishedSchema) if note_value else None
+        except msgspec.ValidationError:  # written by another version: treated as never published
             return None
 
 
-def _of_one(collection: str, id: str) -> str:
+def _collection_key(collection: str, id: str) -> str:
     return f"anchor\n{collection}\n{id}"
 
 
-def _of_all(id: str) -> str:
+def _schema_key(id: str) -> str:
     return f"anchor\n{id}"
 
 
-def frame_of(anchor: Anchor) -> AnchorFrame:
+def anchor_frame(anchor: SchemaAnchor) -> AnchorFrame:
     return AnchorFrame(anchor_id=anchor.id, schema=dict(anchor.schema))
 
 
 def check_anchor(frame: AnchorFrame) -> None:
-    """Refuse a schema that is none, and one under a name that is not its own."""
+    """Raise for an invalid schema, or one whose id is not its hash."""
     fields: Any = frame.schema.get("fields")
-    if not isinstance(fields, list) or not all(_is_field(each) for each in cast("list[Any]", fields)):
-        raise FrameError("NCP-ANCHOR-SCHEMA-INVALID", "A schema is a list of fields, each with a name and a type")
+    if not isinstance(fields, list) or not all(_is_field(field) for field in cast("list[Any]", fields)):
+        raise FrameError("NCP-ANCHOR-SCHEMA-INVALID", "A schema must be a list of fields, each with a name and a type")
     if anchor_of(frame.schema) != frame.anchor_id:
-        raise FrameError("NCP-ANCHOR-ID-MISMATCH", "The name of a schema is the hash of what it says")
+        raise FrameError("NCP-ANCHOR-ID-MISMATCH", "`anchor_id` must be the hash of the schema")
 
 
-def _is_field(each: Any) -> bool:
-    match each:
+def _is_field(field: Any) -> bool:
+    match field:
         case {"name": str(), "type": str() as kind}:
             return kind in TYPES
         case _:

@@ -1,22 +1,22 @@
-"""How a request is written, and so its answer: a frame with its header, or bare JSON or MessagePack."""
+"""Detects how a request body is encoded, which is how its response will be: a frame, or bare JSON or MessagePack."""
 
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
 from portico.errors import BadRequest
-from portico.protocols.nwp.errors import MEMBERS, unreadable
+from portico.protocols.nwp.errors import MEMBERS, frame_problem
 from portico.protocols.nwp.frames import (
     FRAMES,
     LARGEST,
     LARGEST_EXTENDED,
     MAX_ID,
     ActionFrame,
+    EncodingTier,
     Frame,
     FrameError,
+    FrameType,
     TaskFrame,
-    Tier,
-    Type,
     decode,
     decode_any,
     decode_as,
@@ -26,18 +26,18 @@ from portico.protocols.nwp.frames import (
 )
 
 CAPSULE: Final = "application/nwp-capsule"
-# The type as specified; the profile is for clients that look for their own word in it.
+# The specified media type; the profile is for clients that look for their own type in it.
 FRAMED_CAPSULE: Final = f'{CAPSULE}; profile="application/nwp-frame application/x-nps-frame"'
-TASK: Final = f"0x{Type.TASK:x}"
+TASK: Final = f"0x{FrameType.TASK:x}"
 _PRINTABLE = "".join(map(chr, range(0x20, 0x7F)))
 _MAPS = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))  # first bytes of a MessagePack object
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """How a request was written, and so how its answer will be."""
+class FrameEncoding:
+    """The tier of a body, and whether it is a frame with a header."""
 
-    tier: Tier
+    tier: EncodingTier
     is_framed: bool
 
     @property
@@ -52,64 +52,71 @@ class Form:
         return FRAMED_CAPSULE if self.is_framed else CAPSULE
 
 
-BARE: Final = Form(Tier.JSON, is_framed=False)
+BARE: Final = FrameEncoding(EncodingTier.JSON, is_framed=False)
 
 
 def _is_framed(body: bytes) -> bool:
-    """Whether bytes are meant as a frame: their first one begins neither JSON nor a map of MessagePack."""
-    if not body or body[0] not in {Type.QUERY, Type.ACTION, Type.SUBSCRIBE, Type.ANCHOR, Type.IDENT, Type.TASK}:
+    """Return whether a body is a frame: its first byte begins neither JSON nor a MessagePack map."""
+    if not body or body[0] not in {
+        FrameType.QUERY,
+        FrameType.ACTION,
+        FrameType.SUBSCRIBE,
+        FrameType.ANCHOR,
+        FrameType.IDENT,
+        FrameType.TASK,
+    }:
         return bool(body) and body[0] not in b"{ \t\r\n" and body[0] not in _MAPS
-    # 0x20 is a space too, and then JSON follows.
-    return body[0] != Type.IDENT or not body.lstrip().startswith(b"{")
+    # 0x20 is also a space, which JSON may follow.
+    return body[0] != FrameType.IDENT or not body.lstrip().startswith(b"{")
 
 
-def read_frame(body: bytes, kind: type[Frame], largest: int = LARGEST_EXTENDED) -> tuple[Frame, Form]:
-    """The frame that bytes are, and how it was written. Its payload has `largest` bytes at most."""
+def read_frame(body: bytes, kind: type[Frame], largest: int = LARGEST_EXTENDED) -> tuple[Frame, FrameEncoding]:
+    """Decode a body, and tell its encoding. The payload may have `largest` bytes."""
     try:
         if not body:
-            raise FrameError("NCP-FRAME-UNKNOWN-TYPE", "There is nothing to read: the body is empty")
+            raise FrameError("NCP-FRAME-UNKNOWN-TYPE", "The body is empty")
         if not _is_framed(body):
             tier = _tier_of(body)
-            return _bare(kind, body, tier), Form(tier, is_framed=False)
+            return _decode_bare(kind, body, tier), FrameEncoding(tier, is_framed=False)
         if body[0] not in FRAMES:  # before its second byte is taken for flags
-            raise FrameError("NCP-FRAME-UNKNOWN-TYPE", "This is neither JSON nor MessagePack, nor a frame")
+            raise FrameError("NCP-FRAME-UNKNOWN-TYPE", "The body is neither JSON, nor MessagePack, nor a frame")
         frame = decode(body, largest)
         if not isinstance(frame, (ActionFrame, TaskFrame) if kind is ActionFrame else kind):
-            raise FrameError("NCP-FRAME-UNKNOWN-TYPE", f"A frame of type 0x{frame.TYPE:02X} is not read here")
-        return frame, Form(Tier(body[1] & 1), is_framed=True)
+            raise FrameError("NCP-FRAME-UNKNOWN-TYPE", f"A frame of type 0x{frame.TYPE:02X} is not accepted here")
+        return frame, FrameEncoding(EncodingTier(body[1] & 1), is_framed=True)
     except FrameError as error:
-        raise unreadable(error, MEMBERS.get(kind, BadRequest)) from error
+        raise frame_problem(error, MEMBERS.get(kind, BadRequest)) from error
 
 
-def header_form(id: str) -> str:
-    """Return an id as a header can have it: what is not printable ASCII is percent-encoded."""
+def encode_header_id(id: str) -> str:
+    """Return an id as a header value, with everything but printable ASCII percent-encoded."""
     return id if id.isascii() and id.isprintable() else quote(id, safe=_PRINTABLE)
 
 
 def request_id_of(body: bytes) -> str | None:
-    """The id that a request has by its body, though what else it says may be of no use."""
+    """Return the request id of a body that may be invalid otherwise."""
     try:
         if _is_framed(body):
             header = whole_header(body)
-            said = decode_any(body[header.size :], header.tier)
+            payload = decode_any(body[header.size :], header.tier)
         else:
-            said = decode_any(body, _tier_of(body))
+            payload = decode_any(body, _tier_of(body))
     except FrameError:
         return None
-    match said:
+    match payload:
         case {"request_id": str(id)} if len(id) <= MAX_ID:
             return id
         case _:
             return None
 
 
-def _tier_of(body: bytes) -> Tier:
-    """Of an object without a header."""
-    return Tier.MSGPACK if body and body[0] in _MAPS else Tier.JSON
+def _tier_of(body: bytes) -> EncodingTier:
+    """Return the tier of a body without a header."""
+    return EncodingTier.MSGPACK if body and body[0] in _MAPS else EncodingTier.JSON
 
 
-def _bare(kind: type[Frame], body: bytes, tier: Tier) -> Frame:
-    """A frame without a header. Where actions are invoked it may be a whole task, as it may be with one."""
+def _decode_bare(kind: type[Frame], body: bytes, tier: EncodingTier) -> Frame:
+    """Decode a body without a header. In place of an ActionFrame it may be a TaskFrame."""
     try:
         return decode_as(kind, body, tier)
     except FrameError:
@@ -118,15 +125,15 @@ def _bare(kind: type[Frame], body: bytes, tier: Tier) -> Frame:
         return decode_as(TaskFrame, body, tier)
 
 
-def _is_task(body: bytes, tier: Tier) -> bool:
-    """Whether an object that is no action is meant as a task: it says so, or has its steps."""
+def _is_task(body: bytes, tier: EncodingTier) -> bool:
+    """Return whether a payload that is no ActionFrame is a TaskFrame: by its `frame`, or its `dag`."""
     match decode_any(body, tier):
         case {"action_id": _}:
             return False
-        case {"frame": str(said)}:
-            return said.lower() == TASK
-        case {"frame": int(said)}:
-            return said == Type.TASK
+        case {"frame": str(frame)}:
+            return frame.lower() == TASK
+        case {"frame": int(frame)}:
+            return frame == FrameType.TASK
         case {"dag": _}:
             return True
         case _:

@@ -1,4 +1,4 @@
-"""Errors as NWP tells them: a status of the suite, a code of the protocol, and the HTTP status that goes with it."""
+"""NWP's errors: the status of the suite, the code of the protocol, and the HTTP status for each error type."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -77,7 +77,7 @@ STATUSES: Final[Mapping[str, HTTPStatus]] = {
 }
 
 
-class Code(NamedTuple):
+class NwpErrorCode(NamedTuple):
     status: str
     error: str
 
@@ -86,25 +86,25 @@ class Code(NamedTuple):
         return STATUSES[self.status]
 
 
-# What only this protocol has a word for
+# Errors that only this protocol has a code for
 
 
 class UnknownNode(NotFound):
-    """There is no node of this name, or it has no such sub-path."""
+    """No node has this name, or the node has no such sub-path."""
 
 
 class UnknownAction(NotFound): ...
 
 
-class WrongMethod(BadRequest): ...
+class NodeMethodNotAllowed(BadRequest): ...
 
 
 class UnreadableFrame(BadRequest):
-    """Bytes that are no frame; `code` in the details is NCP's."""
+    """The bytes are not a frame; `code` in the details is NCP's."""
 
 
 class InvalidFrame(BadRequest):
-    """A frame of a known type that lacks a member, or has one with a value it cannot have."""
+    """A frame of a known type lacks a member, or has one with an invalid value."""
 
 
 class AnchorUnknown(NotFound): ...
@@ -140,7 +140,7 @@ class SubscriptionLimit(RateLimited): ...
 class SubscriptionInterrupted(Unavailable): ...
 
 
-class StreamLimit(RateLimited): ...
+class StreamLimitExceeded(RateLimited): ...
 
 
 class TaskAlreadyCancelled(Conflict): ...
@@ -150,19 +150,19 @@ class TaskAlreadyFailed(Conflict): ...
 
 
 class TaskTimedOut(TimedOut):
-    """What a gateway gave to workers took too long."""
+    """A delegated task took too long."""
 
 
 class StepTimedOut(TimedOut):
-    """A step of it did."""
+    """A step of a delegated task took too long."""
 
 
 class TaskResubmitted(Conflict):
-    """A task that a gateway was given before is done."""
+    """A resubmitted task is already completed."""
 
 
 class TaskWithdrawn(Conflict):
-    """A task that a gateway was given before was cancelled."""
+    """A resubmitted task was cancelled."""
 
 
 class VersionUnsupported(BadRequest): ...
@@ -181,66 +181,66 @@ INTERNAL = "NPS-SERVER-INTERNAL"
 GONE = "NPS-CLIENT-GONE"
 TIMEOUT = "NPS-SERVER-TIMEOUT"
 
-# A code has the status that section 12 gives it, and no other. What no code is there for is told by its status alone.
-CODES: Final[Mapping[type[SiteError], Code]] = {
-    SiteError: Code(INTERNAL, INTERNAL),
-    BadRequest: Code(BAD_PARAM, "NWP-QUERY-FILTER-INVALID"),
-    WrongMethod: Code(BAD_FRAME, "NCP-FRAME-UNKNOWN-TYPE"),
-    UnreadableFrame: Code(BAD_FRAME, "NCP-FRAME-UNKNOWN-TYPE"),
-    InvalidFrame: Code(BAD_FRAME, BAD_FRAME),  # the codes of NCP are about headers and types
-    InvalidQuery: Code(BAD_PARAM, "NWP-QUERY-FILTER-INVALID"),
-    UnknownField: Code(BAD_PARAM, "NWP-QUERY-FIELD-UNKNOWN"),
-    UnsafeRegex: Code(BAD_PARAM, "NWP-QUERY-REGEX-UNSAFE"),
-    InvalidAggregate: Code(BAD_PARAM, "NWP-QUERY-AGGREGATE-INVALID"),
-    InvalidCursor: Code(BAD_PARAM, "NWP-QUERY-CURSOR-INVALID"),
-    # The frame is not: what it asks for is.
-    QueryTooLarge: Code(BAD_PARAM, "NWP-QUERY-FILTER-INVALID"),
-    InvalidParams: Code(UNPROCESSABLE, "NWP-ACTION-PARAMS-INVALID"),
-    InvalidWorkflow: Code(BAD_FRAME, "NOP-TASK-DAG-INVALID"),
-    BudgetExceeded: Code("NPS-LIMIT-BUDGET", "NWP-BUDGET-EXCEEDED"),
-    TooLarge: Code("NPS-LIMIT-PAYLOAD", "NCP-FRAME-PAYLOAD-TOO-LARGE"),
-    DepthExceeded: Code(BAD_PARAM, "NWP-DEPTH-EXCEEDED"),
-    GraphCycle: Code(UNPROCESSABLE, "NWP-GRAPH-CYCLE"),
-    VersionUnsupported: Code(BAD_PARAM, "NWP-MANIFEST-VERSION-UNSUPPORTED"),
-    NotFound: Code(NOT_FOUND, NOT_FOUND),
-    UnknownNode: Code(NOT_FOUND, NOT_FOUND),
-    UnknownAction: Code(NOT_FOUND, "NWP-ACTION-NOT-FOUND"),
-    UnknownOperation: Code(NOT_FOUND, "NWP-ACTION-NOT-FOUND"),
-    UnknownTask: Code(NOT_FOUND, "NWP-TASK-NOT-FOUND"),
-    AnchorUnknown: Code(NOT_FOUND, "NCP-ANCHOR-NOT-FOUND"),
-    SubscriptionUnknown: Code(NOT_FOUND, "NWP-SUBSCRIBE-STREAM-NOT-FOUND"),
-    Denied: Code(FORBIDDEN, "NWP-AUTH-NID-SCOPE-VIOLATION"),
-    Unauthenticated: Code(UNAUTHENTICATED, "NWP-AUTH-NID-UNTRUSTED-ISSUER"),
-    CertificateExpired: Code(UNAUTHENTICATED, "NWP-AUTH-NID-EXPIRED"),
-    CertificateRevoked: Code(UNAUTHENTICATED, "NWP-AUTH-NID-REVOKED"),
-    Forbidden: Code(FORBIDDEN, "NWP-AUTH-NID-SCOPE-VIOLATION"),
-    CapabilityMissing: Code(FORBIDDEN, "NWP-AUTH-NID-CAPABILITY-MISSING"),
-    OutOfScope: Code(FORBIDDEN, "NWP-AUTH-NID-SCOPE-VIOLATION"),
-    Conflict: Code(CONFLICT, CONFLICT),
-    AnchorStale: Code(CONFLICT, "NCP-ANCHOR-STALE"),
-    KeyInUse: Code(CONFLICT, "NWP-ACTION-IDEMPOTENCY-CONFLICT"),
-    OutcomeUnknown: Code(CONFLICT, "NWP-ACTION-IDEMPOTENCY-CONFLICT"),
-    TaskCancelled: Code(GONE, GONE),
-    TaskFinished: Code(CONFLICT, "NWP-TASK-ALREADY-COMPLETED"),
-    TaskAlreadyCancelled: Code(CONFLICT, "NWP-TASK-ALREADY-CANCELLED"),
-    TaskAlreadyFailed: Code(CONFLICT, "NWP-TASK-ALREADY-FAILED"),
-    FeedExpired: Code(CONFLICT, "NWP-SUBSCRIBE-SEQ-TOO-OLD"),
-    RateLimited: Code("NPS-LIMIT-RATE", "NWP-RATE-LIMIT-EXCEEDED"),
-    SubscriptionLimit: Code("NPS-LIMIT-EXCEEDED", "NWP-SUBSCRIBE-LIMIT-EXCEEDED"),
-    StreamLimit: Code("NPS-STREAM-LIMIT", "NCP-STREAM-LIMIT-EXCEEDED"),
-    Unavailable: Code(UNAVAILABLE, "NWP-NODE-UNAVAILABLE"),
-    SubscriptionInterrupted: Code(UNAVAILABLE, "NWP-SUBSCRIBE-INTERRUPTED"),
-    TimedOut: Code(TIMEOUT, TIMEOUT),
-    TaskTimedOut: Code(TIMEOUT, "NOP-TASK-TIMEOUT"),
-    StepTimedOut: Code(TIMEOUT, "NOP-DELEGATE-TIMEOUT"),
-    TaskResubmitted: Code(CONFLICT, "NOP-TASK-ALREADY-COMPLETED"),
-    TaskWithdrawn: Code(CONFLICT, "NOP-TASK-CANCELLED"),
-    Unsupported: Code(UNSUPPORTED, "NWP-QUERY-VECTOR-UNSUPPORTED"),
-    VectorUnsupported: Code(UNSUPPORTED, "NWP-QUERY-VECTOR-UNSUPPORTED"),
-    AggregateUnsupported: Code(UNSUPPORTED, "NWP-QUERY-AGGREGATE-UNSUPPORTED"),
-    StreamUnsupported: Code(UNSUPPORTED, "NWP-QUERY-STREAM-UNSUPPORTED"),
-    SubscribeFilterUnsupported: Code(UNSUPPORTED, "NWP-SUBSCRIBE-FILTER-UNSUPPORTED"),
-    OperationFailed: Code(INTERNAL, INTERNAL),
+# Section 12 gives each code its status. An error without a code repeats the status in its place.
+CODES: Final[Mapping[type[SiteError], NwpErrorCode]] = {
+    SiteError: NwpErrorCode(INTERNAL, INTERNAL),
+    BadRequest: NwpErrorCode(BAD_PARAM, "NWP-QUERY-FILTER-INVALID"),
+    NodeMethodNotAllowed: NwpErrorCode(BAD_FRAME, "NCP-FRAME-UNKNOWN-TYPE"),
+    UnreadableFrame: NwpErrorCode(BAD_FRAME, "NCP-FRAME-UNKNOWN-TYPE"),
+    InvalidFrame: NwpErrorCode(BAD_FRAME, BAD_FRAME),  # NCP's codes are about headers and types
+    InvalidQuery: NwpErrorCode(BAD_PARAM, "NWP-QUERY-FILTER-INVALID"),
+    UnknownField: NwpErrorCode(BAD_PARAM, "NWP-QUERY-FIELD-UNKNOWN"),
+    UnsafeRegex: NwpErrorCode(BAD_PARAM, "NWP-QUERY-REGEX-UNSAFE"),
+    InvalidAggregate: NwpErrorCode(BAD_PARAM, "NWP-QUERY-AGGREGATE-INVALID"),
+    InvalidCursor: NwpErrorCode(BAD_PARAM, "NWP-QUERY-CURSOR-INVALID"),
+    # The query is too large, not the frame.
+    QueryTooLarge: NwpErrorCode(BAD_PARAM, "NWP-QUERY-FILTER-INVALID"),
+    InvalidParams: NwpErrorCode(UNPROCESSABLE, "NWP-ACTION-PARAMS-INVALID"),
+    InvalidWorkflow: NwpErrorCode(BAD_FRAME, "NOP-TASK-DAG-INVALID"),
+    BudgetExceeded: NwpErrorCode("NPS-LIMIT-BUDGET", "NWP-BUDGET-EXCEEDED"),
+    TooLarge: NwpErrorCode("NPS-LIMIT-PAYLOAD", "NCP-FRAME-PAYLOAD-TOO-LARGE"),
+    DepthExceeded: NwpErrorCode(BAD_PARAM, "NWP-DEPTH-EXCEEDED"),
+    GraphCycle: NwpErrorCode(UNPROCESSABLE, "NWP-GRAPH-CYCLE"),
+    VersionUnsupported: NwpErrorCode(BAD_PARAM, "NWP-MANIFEST-VERSION-UNSUPPORTED"),
+    NotFound: NwpErrorCode(NOT_FOUND, NOT_FOUND),
+    UnknownNode: NwpErrorCode(NOT_FOUND, NOT_FOUND),
+    UnknownAction: NwpErrorCode(NOT_FOUND, "NWP-ACTION-NOT-FOUND"),
+    UnknownOperation: NwpErrorCode(NOT_FOUND, "NWP-ACTION-NOT-FOUND"),
+    UnknownTask: NwpErrorCode(NOT_FOUND, "NWP-TASK-NOT-FOUND"),
+    AnchorUnknown: NwpErrorCode(NOT_FOUND, "NCP-ANCHOR-NOT-FOUND"),
+    SubscriptionUnknown: NwpErrorCode(NOT_FOUND, "NWP-SUBSCRIBE-STREAM-NOT-FOUND"),
+    Denied: NwpErrorCode(FORBIDDEN, "NWP-AUTH-NID-SCOPE-VIOLATION"),
+    Unauthenticated: NwpErrorCode(UNAUTHENTICATED, "NWP-AUTH-NID-UNTRUSTED-ISSUER"),
+    CertificateExpired: NwpErrorCode(UNAUTHENTICATED, "NWP-AUTH-NID-EXPIRED"),
+    CertificateRevoked: NwpErrorCode(UNAUTHENTICATED, "NWP-AUTH-NID-REVOKED"),
+    Forbidden: NwpErrorCode(FORBIDDEN, "NWP-AUTH-NID-SCOPE-VIOLATION"),
+    CapabilityMissing: NwpErrorCode(FORBIDDEN, "NWP-AUTH-NID-CAPABILITY-MISSING"),
+    OutOfScope: NwpErrorCode(FORBIDDEN, "NWP-AUTH-NID-SCOPE-VIOLATION"),
+    Conflict: NwpErrorCode(CONFLICT, CONFLICT),
+    AnchorStale: NwpErrorCode(CONFLICT, "NCP-ANCHOR-STALE"),
+    KeyInUse: NwpErrorCode(CONFLICT, "NWP-ACTION-IDEMPOTENCY-CONFLICT"),
+    OutcomeUnknown: NwpErrorCode(CONFLICT, "NWP-ACTION-IDEMPOTENCY-CONFLICT"),
+    TaskCancelled: NwpErrorCode(GONE, GONE),
+    TaskFinished: NwpErrorCode(CONFLICT, "NWP-TASK-ALREADY-COMPLETED"),
+    TaskAlreadyCancelled: NwpErrorCode(CONFLICT, "NWP-TASK-ALREADY-CANCELLED"),
+    TaskAlreadyFailed: NwpErrorCode(CONFLICT, "NWP-TASK-ALREADY-FAILED"),
+    FeedExpired: NwpErrorCode(CONFLICT, "NWP-SUBSCRIBE-SEQ-TOO-OLD"),
+    RateLimited: NwpErrorCode("NPS-LIMIT-RATE", "NWP-RATE-LIMIT-EXCEEDED"),
+    SubscriptionLimit: NwpErrorCode("NPS-LIMIT-EXCEEDED", "NWP-SUBSCRIBE-LIMIT-EXCEEDED"),
+    StreamLimitExceeded: NwpErrorCode("NPS-STREAM-LIMIT", "NCP-STREAM-LIMIT-EXCEEDED"),
+    Unavailable: NwpErrorCode(UNAVAILABLE, "NWP-NODE-UNAVAILABLE"),
+    SubscriptionInterrupted: NwpErrorCode(UNAVAILABLE, "NWP-SUBSCRIBE-INTERRUPTED"),
+    TimedOut: NwpErrorCode(TIMEOUT, TIMEOUT),
+    TaskTimedOut: NwpErrorCode(TIMEOUT, "NOP-TASK-TIMEOUT"),
+    StepTimedOut: NwpErrorCode(TIMEOUT, "NOP-DELEGATE-TIMEOUT"),
+    TaskResubmitted: NwpErrorCode(CONFLICT, "NOP-TASK-ALREADY-COMPLETED"),
+    TaskWithdrawn: NwpErrorCode(CONFLICT, "NOP-TASK-CANCELLED"),
+    Unsupported: NwpErrorCode(UNSUPPORTED, "NWP-QUERY-VECTOR-UNSUPPORTED"),
+    VectorUnsupported: NwpErrorCode(UNSUPPORTED, "NWP-QUERY-VECTOR-UNSUPPORTED"),
+    AggregateUnsupported: NwpErrorCode(UNSUPPORTED, "NWP-QUERY-AGGREGATE-UNSUPPORTED"),
+    StreamUnsupported: NwpErrorCode(UNSUPPORTED, "NWP-QUERY-STREAM-UNSUPPORTED"),
+    SubscribeFilterUnsupported: NwpErrorCode(UNSUPPORTED, "NWP-SUBSCRIBE-FILTER-UNSUPPORTED"),
+    OperationFailed: NwpErrorCode(INTERNAL, INTERNAL),
 }
 
 FRAME_CODES: Final[Mapping[str, str]] = {
@@ -255,40 +255,40 @@ FRAME_CODES: Final[Mapping[str, str]] = {
     "NCP-STREAM-LIMIT-EXCEEDED": "NPS-STREAM-LIMIT",
 }
 
-WORKFLOW_CODES: Final[Mapping[str, Code]] = {
-    "cycle": Code(BAD_FRAME, "NOP-TASK-DAG-CYCLE"),
-    "too-large": Code(BAD_FRAME, "NOP-TASK-DAG-TOO-LARGE"),
-    "too-deep": Code(BAD_PARAM, "NOP-DELEGATE-CHAIN-TOO-DEEP"),
-    "condition": Code(BAD_PARAM, "NOP-CONDITION-EVAL-ERROR"),
-    "mapping": Code(UNPROCESSABLE, "NOP-INPUT-MAPPING-ERROR"),
+WORKFLOW_CODES: Final[Mapping[str, NwpErrorCode]] = {
+    "cycle": NwpErrorCode(BAD_FRAME, "NOP-TASK-DAG-CYCLE"),
+    "too-large": NwpErrorCode(BAD_FRAME, "NOP-TASK-DAG-TOO-LARGE"),
+    "too-deep": NwpErrorCode(BAD_PARAM, "NOP-DELEGATE-CHAIN-TOO-DEEP"),
+    "condition": NwpErrorCode(BAD_PARAM, "NOP-CONDITION-EVAL-ERROR"),
+    "mapping": NwpErrorCode(UNPROCESSABLE, "NOP-INPUT-MAPPING-ERROR"),
 }
 
-INSIDE = (ConfigError, SourceError, Unavailable)  # of these the messages name databases, files and services
+INSIDE = (ConfigError, SourceError, Unavailable)  # their messages name databases, files and services
 
 
-def code_of(error: SiteError) -> Code:
-    """What an error is called here."""
+def code_of(error: SiteError) -> NwpErrorCode:
+    """Return the status and code of an error."""
     if isinstance(error, UnreadableFrame):
-        said = str(error.details.get("code", "NCP-FRAME-UNKNOWN-TYPE"))
-        return Code(FRAME_CODES.get(said, BAD_FRAME), said)
+        code = str(error.details.get("code", "NCP-FRAME-UNKNOWN-TYPE"))
+        return NwpErrorCode(FRAME_CODES.get(code, BAD_FRAME), code)
     if isinstance(error, InvalidWorkflow) and error.details.get("reason") in WORKFLOW_CODES:
         return WORKFLOW_CODES[str(error.details["reason"])]
     return next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
 
 
-def failure(error: SiteError, request_id: str | None = None) -> ErrorFrame:
-    """An error as a frame. What went wrong inside is told to the operator, not to the caller."""
+def error_frame(error: SiteError, request_id: str | None = None) -> ErrorFrame:
+    """Return an ErrorFrame. Internal details are for the operator, and left out."""
     code = code_of(error)
     is_inside = isinstance(error, INSIDE) and not isinstance(error, TimedOut | ShuttingDown | SubscriptionInterrupted)
     message = "The node cannot do this at the moment. Try again later." if is_inside else str(error)
-    # Which code it is stands beside already.
-    told = {name: value for name, value in error.details.items() if name != "code"}
-    details = {} if is_inside else told if isinstance(error, UnreadableFrame) else error.details
+    # The code is a member of its own.
+    public = {name: value for name, value in error.details.items() if name != "code"}
+    details = {} if is_inside else public if isinstance(error, UnreadableFrame) else error.details
     return ErrorFrame(status=code.status, error=code.error, message=message, details=details, request_id=request_id)
 
 
-def unreadable(error: FrameError, otherwise: type[SiteError] = UnreadableFrame) -> SiteError:
-    """What is wrong with a frame. A member that is wrong is told as `otherwise` tells it, the rest by NCP's code."""
+def frame_problem(error: FrameError, otherwise: type[SiteError] = UnreadableFrame) -> SiteError:
+    """Turn a FrameError into an error of the site: of type `otherwise` for a wrong member, else with NCP's code."""
     if error.where:
         member = error.where.lstrip("$.").partition(".")[0].partition("[")[0]
         kind = _MEMBERS.get(member, otherwise)
@@ -296,7 +296,7 @@ def unreadable(error: FrameError, otherwise: type[SiteError] = UnreadableFrame) 
     return UnreadableFrame(str(error), code=error.code)
 
 
-# What a wrong member makes of a frame; of one that is not here it makes none.
+# The error for a wrong member of a frame; for other frames it is UnreadableFrame.
 MEMBERS: Final[Mapping[type[Frame], type[SiteError]]] = {
     QueryFrame: BadRequest,
     ActionFrame: InvalidParams,
@@ -304,7 +304,7 @@ MEMBERS: Final[Mapping[type[Frame], type[SiteError]]] = {
     TaskFrame: UnreadableFrame,
 }
 
-# How members are written that are often written otherwise.
+# Examples of members that clients often get wrong.
 _HINTS: Final[Mapping[str, str]] = {
     "aggregate": 'As in {"group_by": ["brand"], "operations": [{"func": "COUNT", "alias": "n"}]}.',
     "fields": 'As in ["name", "price"].',

@@ -1,4 +1,4 @@
-"""Subscriptions and streams that can be ended: SubscribeFrames in, acknowledgements and DiffFrames out."""
+"""Subscriptions, and streams that can be stopped: SubscribeFrames in, acknowledgements and DiffFrames out."""
 
 import asyncio
 import re
@@ -16,64 +16,65 @@ from portico.protocols.nwp.errors import (
     SubscriptionLimit,
     SubscriptionUnknown,
     UnknownNode,
-    failure,
+    error_frame,
 )
 from portico.protocols.nwp.frames import CapsFrame, DiffFrame, ErrorFrame, StreamFrame, SubscribeFrame
 from portico.protocols.nwp.nodes import QUERY
 from portico.protocols.nwp.queries import record
-from portico.protocols.nwp.service import Asking, Exchange
+from portico.protocols.nwp.service import NodeService, NwpRequestContext
+from portico.protocols.nwp.settings import NwpSettings
 from portico.requests import Caller
-from portico.subscriptions import Event, Following, Quiet, Subscribe
+from portico.subscriptions import ChangeEvent, Heartbeat, OpenSubscription, SubscribeRequest
 
 ACK_REF: Final = "nps:system:subscribe:ack"
 HEARTBEAT_SECONDS: Final = 30
 LONGEST_HEARTBEAT: Final = 3600
-RECHECK_SECONDS: Final = 5.0  # how often it is looked at whether a subscriber's credentials still hold
-TAKEN_OVER: Final = "taken_over"  # why a subscription ends that another connection reads now
+RECHECK_SECONDS: Final = 5.0  # between checks whether a subscriber's credentials are still valid
+TAKEN_OVER: Final = "taken_over"  # the reason when another connection resumes the subscription
 ACTIONS: Final = ("subscribe", "unsubscribe", "ping")
-IS_ID: Final = re.compile(r"[\w.:-]{1,64}\Z", re.ASCII)  # what a subscription can be called
+STREAM_ID: Final = re.compile(r"[\w.:-]{1,64}\Z", re.ASCII)
 
-Again: TypeAlias = Callable[[], Awaitable[Caller]]
+CredentialsCheck: TypeAlias = Callable[[], Awaitable[Caller]]
 
 
 class Feed:
-    """A subscription that was opened: its acknowledgement, and then what happens. Ends with an error, or in silence."""
+    """An open subscription: its acknowledgement, then its changes. An error, if there is one, is the last frame."""
 
-    def __init__(self, following: Following, anchor: str, again: Again | None) -> None:
+    def __init__(self, following: OpenSubscription, anchor: str, recheck: CredentialsCheck | None) -> None:
         self.id = following.id
         self._following = following
-        self.anchor = anchor  # of the records that it tells of
-        self._again = again
-        said = {"resumed": following.resumed, "effective_filter": dict(following.filter)}
-        self.ack = acknowledged(following.id, "subscribed", following.last, **said)
+        self.anchor = anchor  # of the changed records
+        self._recheck = recheck
+        status = {"resumed": following.resumed, "effective_filter": dict(following.filter)}
+        self.ack = acknowledge(following.id, "subscribed", following.last, **status)
 
     def __aiter__(self) -> AsyncIterator[DiffFrame | ErrorFrame]:
         return self._frames()
 
     async def aclose(self) -> None:
-        """Stop reading. The subscription can be taken up again."""
+        """Stop reading. The subscription can be resumed later."""
         await self._following.events.aclose()
 
     async def _frames(self) -> AsyncGenerator[DiffFrame | ErrorFrame]:
-        checked = time.monotonic()
+        checked_at = time.monotonic()
         try:
-            async for seen in self._following.events:
-                if self._again and time.monotonic() - checked > RECHECK_SECONDS:
-                    await self._again()
-                    checked = time.monotonic()
-                yield self._diff(seen)
+            async for event in self._following.events:
+                if self._recheck and time.monotonic() - checked_at > RECHECK_SECONDS:
+                    await self._recheck()
+                    checked_at = time.monotonic()
+                yield self._diff(event)
         except Unavailable as error:
-            yield failure(SubscriptionInterrupted(error.message, hint="Subscribe again with resume_from_seq."))
+            yield error_frame(SubscriptionInterrupted(error.message, hint="Subscribe again with resume_from_seq."))
         except TakenOver as error:
-            # To come back would take it from whoever has it now.
-            yield failure(SubscriptionInterrupted(error.message, hint=error.hint, reason=TAKEN_OVER))
+            # Resuming would take it away from the connection that has it now.
+            yield error_frame(SubscriptionInterrupted(error.message, hint=error.hint, reason=TAKEN_OVER))
         except SiteError as error:
-            yield failure(error)
+            yield error_frame(error)
 
-    def _diff(self, seen: Event | Quiet) -> DiffFrame:
-        if isinstance(seen, Quiet):
-            return self._frame(seen.number, seen.number, [], "ping", datetime.now(UTC))
-        return self._frame(seen.number, seen.number - 1, _patch(seen), seen.kind, seen.at, seen.item.id)
+    def _diff(self, event: ChangeEvent | Heartbeat) -> DiffFrame:
+        if isinstance(event, Heartbeat):
+            return self._frame(event.number, event.number, [], "ping", datetime.now(UTC))
+        return self._frame(event.number, event.number - 1, _patch(event), event.kind, event.at, event.item.id)
 
     def _frame(
         self, seq: int, base: int, patch: list[dict[str, Any]], kind: str, at: datetime, entity: str | None = None
@@ -86,25 +87,32 @@ class Feed:
             stream_id=self.id,
             seq=seq,
             event_type=kind,
-            timestamp=moment(at),
+            timestamp=format_time(at),
         )
 
 
 class Feeds:
-    """Opens subscriptions, and ends what a caller has running."""
+    """Opens subscriptions, and stops the streams and subscriptions of a caller."""
 
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
-        self._site = exchange.site
+    def __init__(self, service: NodeService) -> None:
+        self._service = service
+        self._site = service.site
         self._streams: dict[tuple[str, str], asyncio.Event] = {}
 
-    async def open(self, frame: SubscribeFrame, asking: Asking, again: Again | None = None, quiet: float = inf) -> Feed:
-        """Begin a subscription, or take one up after the last number that its reader has. There is nothing to tell for
-        `quiet` seconds at most: then a heartbeat is, though a reader wants it seldom or never.
+    async def open(
+        self,
+        frame: SubscribeFrame,
+        context: NwpRequestContext,
+        recheck: CredentialsCheck | None = None,
+        quiet: float = inf,
+    ) -> Feed:
+        """Open a subscription, or resume one after the last number that its reader has.
+
+        Sends a heartbeat after `quiet` seconds of silence at most, even if the reader wants fewer or none.
         """
-        wanted, anchor = await self._understood(frame, asking, quiet)
+        subscription, anchor = await self._parse(frame, context, quiet)
         try:
-            following = await self._site.follow(wanted, asking.caller)
+            following = await self._site.follow(subscription, context.caller)
         except RateLimited as error:
             if "retry_after" in error.details:
                 raise
@@ -113,52 +121,50 @@ class Feeds:
             if isinstance(error, FeedExpired):
                 raise
             raise FeedExpired(error.message, hint="Subscribe anew, under another stream_id.") from error
-        return Feed(following, anchor, again)
+        return Feed(following, anchor, recheck)
 
-    async def told(self, frame: SubscribeFrame, asking: Asking) -> CapsFrame:
-        """What is said of a subscription or a stream that runs: that it has ended, or that it lives."""
-        caller, id = asking.caller, frame.stream_id
+    async def manage(self, frame: SubscribeFrame, context: NwpRequestContext) -> CapsFrame:
+        """Handle `unsubscribe` and `ping` for a running subscription or stream."""
+        caller, id = context.caller, frame.stream_id
         stream = self._streams.get((caller.rate_key, id))
-        async with self._site.gate.charging(caller):
-            self._check_told(frame, asking, is_stream=stream is not None)
+        self._check_manage(frame, context, is_stream=stream is not None)
         try:
             if frame.action == "ping":
-                found = await self._site.standing(id, caller)
-                return acknowledged(id, "alive", found.last, effective_filter=dict(found.filter))
+                feed = await self._site.subscriptions.status(id, caller)
+                return acknowledge(id, "alive", feed.last, effective_filter=dict(feed.filter))
             if stream:
-                await self._site.gate.spend(caller)
                 stream.set()
             else:
-                await self._site.unfollow(id, caller)
-            return acknowledged(id, "unsubscribed", 0)
+                await self._site.subscriptions.unfollow(id, caller)
+            return acknowledge(id, "unsubscribed", 0)
         except NotFound as error:
-            raise SubscriptionUnknown("There is no such stream", stream_id=id) from error
+            raise SubscriptionUnknown(f"There is no stream {id!r}", stream_id=id) from error
 
-    def _check_told(self, frame: SubscribeFrame, asking: Asking, *, is_stream: bool) -> None:
-        self._exchange.warrants.check(asking, QUERY)
+    def _check_manage(self, frame: SubscribeFrame, context: NwpRequestContext, *, is_stream: bool) -> None:
+        self._service.capabilities.require(context, QUERY)
         if frame.action not in ACTIONS:
             raise InvalidFrame(f"`action` must be one of {', '.join(ACTIONS)}, not {frame.action[:40]!r}")
-        # A stream is ended here also on a node that has no subscriptions.
+        # A stream can be stopped on a node without subscriptions too.
         if not is_stream:
-            self._check_subscribes(asking)
+            self._check_subscribes(context)
 
-    def _check_subscribes(self, asking: Asking) -> None:
-        if not self._exchange.nodes.may(asking.node, "subscribe"):
-            raise UnknownNode(f"{asking.node.name} is not subscribed to", node=asking.node.name)
+    def _check_subscribes(self, context: NwpRequestContext) -> None:
+        if not self._service.nodes.may(context.node, "subscribe"):
+            raise UnknownNode(f"The node {context.node.name} has no subscriptions", node=context.node.name)
 
-    async def stopping(
-        self, parts: AsyncGenerator[StreamFrame], asking: Asking, named: str | None = None
+    async def make_stoppable(
+        self, parts: AsyncGenerator[StreamFrame], context: NwpRequestContext, frame_id: str | None = None
     ) -> AsyncGenerator[StreamFrame]:
-        """A stream that its reader can end early, by the id of its request: its own or that which its frame has."""
+        """Let the reader stop a stream early, by the id of the request or of its frame."""
         stop, seq = asyncio.Event(), 0
-        keys = {(asking.caller.rate_key, id) for id in (asking.id, named) if id}
+        keys = {(context.caller.rate_key, id) for id in (context.id, frame_id) if id}
         self._streams |= dict.fromkeys(keys, stop)
         try:
             async for part in parts:
                 yield part
                 seq = part.seq + 1
                 if stop.is_set() and not part.is_last:
-                    yield StreamFrame(stream_id=asking.id, seq=seq, is_last=True, data=[])
+                    yield StreamFrame(stream_id=context.id, seq=seq, is_last=True, data=[])
                     return
         finally:
             for key in keys:
@@ -166,64 +172,65 @@ class Feeds:
                     del self._streams[key]
             await parts.aclose()
 
-    async def _understood(self, frame: SubscribeFrame, asking: Asking, quiet: float) -> tuple[Subscribe, str]:
-        """What a frame subscribes to."""
-        exchange, node, nwp = self._exchange, asking.node, self._exchange.config.nwp
-        async with self._site.gate.charging(asking.caller):
-            exchange.warrants.check(asking, QUERY)
-            self._check_subscribes(asking)
-            if frame.filter is not None and not exchange.nodes.may(node, "subscribe_filter"):
-                raise SubscribeFilterUnsupported("This node tells of all changes or none")
-            await exchange.anchors.publish(node)
-            meant = await exchange.anchors.meant(node, frame.anchor_ref, is_patient=True)
-            exchange.reading(node, meant.collection).where(frame.filter)
-            wanted = Subscribe(
-                _id(frame),
-                meant.collection,
-                frame.filter,
-                frame.resume_from_seq,
-                seconds=nwp.resume,
-                heartbeat=_heartbeat(frame.heartbeat_interval, quiet),
-                limit=nwp.subscriptions,
-            )
-            return wanted, meant.anchor.id
+    async def _parse(
+        self, frame: SubscribeFrame, context: NwpRequestContext, quiet: float
+    ) -> tuple[SubscribeRequest, str]:
+        """Return the subscription that a frame asks for, and the id of its schema."""
+        service, node, nwp = self._service, context.node, self._service.config.section(NwpSettings)
+        service.capabilities.require(context, QUERY)
+        self._check_subscribes(context)
+        if frame.filter is not None and not service.nodes.may(node, "subscribe_filter"):
+            raise SubscribeFilterUnsupported("This node does not filter subscriptions")
+        await service.anchors.publish(node)
+        resolved = await service.anchors.resolve(node, frame.anchor_ref, is_patient=True)
+        service.parser(node, resolved.collection).where(frame.filter)
+        subscription = SubscribeRequest(
+            _stream_id(frame),
+            resolved.collection,
+            frame.filter,
+            frame.resume_from_seq,
+            seconds=nwp.resume,
+            heartbeat=_heartbeat(frame.heartbeat_interval, quiet),
+            limit=nwp.subscriptions,
+        )
+        return subscription, resolved.anchor.id
 
 
-def acknowledged(id: str, status: str, last: int, **more: Any) -> CapsFrame:
-    said: dict[str, Any] = {
+def acknowledge(id: str, state: str, last: int, **more: Any) -> CapsFrame:
+    status_record: dict[str, Any] = {
         "stream_id": id,
-        "status": status,
+        "status": state,
         "resumed": False,
         "last_seq": last,
         "effective_filter": {},
         **more,
     }
-    return CapsFrame(anchor_ref=ACK_REF, count=1, data=[said])
+    return CapsFrame(anchor_ref=ACK_REF, count=1, data=[status_record])
 
 
-def moment(at: datetime) -> str:
+def format_time(at: datetime) -> str:
     return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def _id(frame: SubscribeFrame) -> str:
-    if not IS_ID.match(frame.stream_id):
+def _stream_id(frame: SubscribeFrame) -> str:
+    if not STREAM_ID.match(frame.stream_id):
         raise InvalidFrame(
             f"`stream_id` must be 1 to 64 letters, digits, `-`, `_`, `.` or `:`, not {frame.stream_id[:80]!r}",
             member="stream_id",
-            hint="Make a UUID for each subscription.",
+            hint="Use a new UUID for each subscription.",
         )
     return frame.stream_id
 
 
-def _heartbeat(said: int | None, quiet: float) -> float:
-    """Seconds between heartbeats; 0: there are none."""
-    seconds = HEARTBEAT_SECONDS if said is None else min(said, LONGEST_HEARTBEAT)
+def _heartbeat(requested: int | None, quiet: float) -> float:
+    """Return the seconds between heartbeats; 0 for none."""
+    seconds = HEARTBEAT_SECONDS if requested is None else min(requested, LONGEST_HEARTBEAT)
     longest = min(seconds or inf, quiet)
     return 0 if longest == inf else longest
 
 
-def _patch(event: Event) -> list[dict[str, Any]]:
-    """What a reader has to do to its copy of the record."""
+def _patch(event: ChangeEvent) -> list[dict[str, Any]]:
+    """Return the JSON Patch that turns the reader's copy of a record into the new one."""
     match event.kind:
         case "create":
             return [{"op": "add", "path": "", "value": record(event.item)}]

@@ -1,7 +1,7 @@
 """NCP frames: a header, and a payload in JSON or MessagePack. Knows bytes and types; nothing of a site.
 
-Nothing here trusts a length: what a header says is compared with what is there before anything is made of it. The
-records of an answer are let be until somebody looks at them: much of what is done with answers needs none.
+No length is trusted: a header is compared with the bytes that are there before anything is allocated for it. The
+records of a response are decoded lazily, since much of what is done with responses needs none.
 """
 
 import re
@@ -16,50 +16,50 @@ from msgspec import Meta
 
 LARGEST: Final = 0xFFFF  # bytes of a payload behind a header of four bytes
 LARGEST_EXTENDED: Final = 0xFFFFFFFF
-VERSION: Final = "0.4"  # of NWP, NCP and what else a session speaks
+VERSION: Final = "0.4"  # of NWP, NCP and the other protocols of a session
 
 _EXTENDED = 0x80
 _ENCRYPTED = 0x08
 _FINAL = 0x04
 _TIER = 0x03
 _SHORT = struct.Struct(">BBH")
-_HEAD = struct.Struct(">HH")  # the same, type and flags as one number
+_HEAD = struct.Struct(">HH")  # the short header with type and flags as one number
 _LONG = struct.Struct(">BBIH")
 
-MAX_ID: Final = 255  # characters of what an agent calls a request or a stream
+MAX_ID: Final = 255  # characters of a request or stream id
 
 Id = Annotated[str, Meta(max_length=MAX_ID, pattern=r"\A[^\0]*\Z")]
-Natural = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]  # what both tiers can write
+Natural = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]  # the range of both tiers
 T = TypeVar("T", bound="Frame")
 
 
 class FrameError(ValueError):
-    """Bytes that are no frame, or a frame that says something impossible. `code` is NCP's."""
+    """The bytes are not a valid frame. `code` is NCP's."""
 
     def __init__(self, code: str, message: str, where: str = "") -> None:
         super().__init__(message)
         self.code = code
-        self.where = where  # the member that is wrong, as in $.limit; empty if it is the whole
+        self.where = where  # path of the wrong member, such as $.limit; empty for the whole frame
 
 
-class Tier(IntEnum):
-    """How a payload is written."""
+class EncodingTier(IntEnum):
+    """How a payload is encoded."""
 
     JSON = 0
     MSGPACK = 1
 
-    __hash__ = int.__hash__  # that of an Enum is written in Python, and records are kept by their tier
+    __hash__ = int.__hash__  # faster than Enum's, which is written in Python
 
     @property
     def token(self) -> str:
-        """Its name in a handshake."""
+        """The name of the tier in a handshake."""
         return self.name.lower()
 
 
-_TIERS: Final = tuple(Tier)
+_TIERS: Final = tuple(EncodingTier)
 
 
-class Type(IntEnum):
+class FrameType(IntEnum):
     ANCHOR = 0x01
     DIFF = 0x02
     STREAM = 0x03
@@ -73,11 +73,11 @@ class Type(IntEnum):
     ERROR = 0xFE
 
 
-class Header(msgspec.Struct, frozen=True):
-    """The first bytes of a frame: four of them, or eight if it is extended."""
+class FrameHeader(msgspec.Struct, frozen=True):
+    """The first four bytes of a frame, or eight if it is extended."""
 
     type: int
-    tier: Tier
+    tier: EncodingTier
     length: int  # of the payload
     is_final: bool = True
     is_encrypted: bool = False
@@ -89,8 +89,8 @@ class Header(msgspec.Struct, frozen=True):
 
     @property
     def flags(self) -> int:
-        said = (_EXTENDED * self.is_extended, _ENCRYPTED * self.is_encrypted, _FINAL * self.is_final)
-        return sum(said) | self.tier
+        bits = (_EXTENDED * self.is_extended, _ENCRYPTED * self.is_encrypted, _FINAL * self.is_final)
+        return sum(bits) | self.tier
 
     def encode(self) -> bytes:
         if self.length > (LARGEST_EXTENDED if self.is_extended else LARGEST):
@@ -100,77 +100,77 @@ class Header(msgspec.Struct, frozen=True):
         return _SHORT.pack(self.type, self.flags, self.length)
 
 
-def read_header(raw: bytes | memoryview, body: int | None = None) -> Header | None:
-    """The header that bytes begin with; None if more are needed to tell. `body` is how many follow, if that is known.
+def read_header(raw: bytes | memoryview, body: int | None = None) -> FrameHeader | None:
+    """Return the header at the start of some bytes, or None if there are too few. `body` is how many follow, if known.
 
-    Two layouts of the extended header exist; where they differ the specification's is read before the other, and what
-    stays in doubt is decided by the number of bytes that follow.
+    Two layouts of the extended header exist. The specification's is preferred; the number of bytes that follow decides
+    where both would do.
     """
     if len(raw) < _SHORT.size:
         return None
-    said: tuple[int, int, int] = _SHORT.unpack_from(raw)
-    kind, flags, length = said
-    if flags & _TIER > Tier.MSGPACK:
-        raise FrameError("NCP-FRAME-FLAGS-INVALID", f"Payloads of tier {flags & _TIER:02b} are not known")
+    fields: tuple[int, int, int] = _SHORT.unpack_from(raw)
+    kind, flags, length = fields
+    if flags & _TIER > EncodingTier.MSGPACK:
+        raise FrameError("NCP-FRAME-FLAGS-INVALID", f"Unknown payload tier {flags & _TIER:02b}")
     is_extended = bool(flags & _EXTENDED)
     if is_extended:
         if len(raw) < _LONG.size:
             return None
-        length = _extended_length(raw, body)
+        length = _read_extended_length(raw, body)
     tier = _TIERS[flags & _TIER]
-    return Header(kind, tier, length, bool(flags & _FINAL), bool(flags & _ENCRYPTED), is_extended=is_extended)
+    return FrameHeader(kind, tier, length, bool(flags & _FINAL), bool(flags & _ENCRYPTED), is_extended=is_extended)
 
 
-def _extended_length(raw: bytes | memoryview, body: int | None) -> int:
-    specified: int = _LONG.unpack_from(raw)[2]
+def _read_extended_length(raw: bytes | memoryview, body: int | None) -> int:
+    standard: int = _LONG.unpack_from(raw)[2]
     other: int = struct.unpack_from(">I", raw, 4)[0]
     has_high = bool(raw[2] or raw[3])
     if has_high or not other:
-        return specified
+        return standard
     # [type, flags, 0, 0, length in four bytes], as several libraries write it.
-    is_other = bool(raw[6] or raw[7]) or (specified != body and other == body)
-    return other if is_other else specified
+    is_other = bool(raw[6] or raw[7]) or (standard != body and other == body)
+    return other if is_other else standard
 
 
 class Frame(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="frame"):
-    """What a payload holds. `frame` is written as text, since signatures cover that; unknown members are let be."""
+    """A payload. `frame` is encoded as text, since signatures cover it; unknown members are ignored."""
 
-    TYPE: ClassVar[Type]
+    TYPE: ClassVar[FrameType]
 
 
 class AnchorFrame(Frame, frozen=True, kw_only=True, tag="0x01"):
-    """A schema and its name."""
+    """A schema and its id."""
 
-    TYPE = Type.ANCHOR
+    TYPE = FrameType.ANCHOR
     anchor_id: str
     schema: dict[str, Any]
     ttl: int = 3600  # seconds
 
 
 class DiffFrame(Frame, frozen=True, kw_only=True, tag="0x02"):
-    """A change, as a subscription tells it."""
+    """A change in a subscription."""
 
-    TYPE = Type.DIFF
+    TYPE = FrameType.DIFF
     anchor_ref: str
     base_seq: int
-    patch: Any  # of another format than JSON Patch it may be bytes
+    patch: Any  # may be bytes in a format other than JSON Patch
     patch_format: str | None = None
     entity_id: str | None = None
     stream_id: str | None = None
     seq: int | None = None
     event_type: str | None = None
     timestamp: str | None = None
-    trimmed: dict[str, Any] | None = None  # what was left out of the patch
+    trimmed: dict[str, Any] | None = None  # fields left out of the patch
 
 
 class StreamFrame(Frame, frozen=True, kw_only=True, tag="0x03"):
-    """A part of a long answer."""
+    """A part of a streamed response."""
 
-    TYPE = Type.STREAM
+    TYPE = FrameType.STREAM
     stream_id: str
     seq: int
     is_last: bool
-    data: Any  # as of an answer
+    data: Any  # as in a CapsFrame
     anchor_ref: str | None = None
     estimated_total: int | None = None
     request_id: str | None = None
@@ -182,12 +182,12 @@ class StreamFrame(Frame, frozen=True, kw_only=True, tag="0x03"):
 
 
 class CapsFrame(Frame, frozen=True, kw_only=True, tag="0x04"):
-    """An answer: so many records, and where to go on."""
+    """A response: its records, and the cursor to the next page."""
 
-    TYPE = Type.CAPS
+    TYPE = FrameType.CAPS
     anchor_ref: str
     count: int
-    data: Any  # a list; of a frame that came, Records
+    data: Any  # a list; Records in a decoded frame
     next_cursor: str | None = None
     token_est: int | None = None
     tokenizer_used: str | None = None
@@ -199,7 +199,7 @@ class CapsFrame(Frame, frozen=True, kw_only=True, tag="0x04"):
 
 
 class AcceptedFrame(CapsFrame, frozen=True, kw_only=True, tag="0x04"):
-    """An answer that promises one. Clients read what it says from the top, others from `data`."""
+    """The acknowledgement of a task. Some clients read its members at the top level, others in `data`."""
 
     task_id: str
     status: str
@@ -208,7 +208,7 @@ class AcceptedFrame(CapsFrame, frozen=True, kw_only=True, tag="0x04"):
 
 
 class WelcomeFrame(CapsFrame, frozen=True, kw_only=True, tag="0x04"):
-    """The answer to a Hello, for readers of 0.4 in `data` and for later ones at the top."""
+    """The response to a Hello: in `data` for readers of 0.4, at the top level for later ones."""
 
     node_id: str
     caps: list[str]
@@ -223,9 +223,9 @@ class WelcomeFrame(CapsFrame, frozen=True, kw_only=True, tag="0x04"):
 
 
 class HelloFrame(Frame, frozen=True, kw_only=True, tag="0x06"):
-    """How an agent begins a session."""
+    """The first frame of a native session."""
 
-    TYPE = Type.HELLO
+    TYPE = FrameType.HELLO
     nps_version: str
     supported_encodings: list[str]
     supported_protocols: list[str]
@@ -255,14 +255,14 @@ class VectorSearch(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
 
 
 class QueryFrame(Frame, frozen=True, kw_only=True, tag="0x10"):
-    TYPE = Type.QUERY
+    TYPE = FrameType.QUERY
     anchor_ref: str | None = None
     auto_anchor: bool | None = None
     stream: bool | None = None
     aggregate: Any = None
     filter: Any = None
     fields: list[str] | None = None
-    limit: Annotated[int, Meta(ge=0)] | None = None  # however large: there is a most
+    limit: Annotated[int, Meta(ge=0)] | None = None  # a large one is reduced to the maximum
     cursor: str | None = None
     order: list[OrderKey] | None = None
     vector_search: VectorSearch | None = None
@@ -273,7 +273,7 @@ class QueryFrame(Frame, frozen=True, kw_only=True, tag="0x10"):
 
 
 class ActionFrame(Frame, frozen=True, kw_only=True, tag="0x11"):
-    TYPE = Type.ACTION
+    TYPE = FrameType.ACTION
     action_id: str
     params: dict[str, Any] | None = None
     idempotency_key: str | None = None
@@ -285,9 +285,9 @@ class ActionFrame(Frame, frozen=True, kw_only=True, tag="0x11"):
 
 
 class SubscribeFrame(Frame, frozen=True, kw_only=True, tag="0x12"):
-    TYPE = Type.SUBSCRIBE
+    TYPE = FrameType.SUBSCRIBE
     action: str
-    stream_id: Id = ""  # required; without it a frame is refused by what it wants of the stream
+    stream_id: Id = ""  # required; checked later, so that the error depends on the action
     anchor_ref: str | None = None
     filter: Any = None
     heartbeat_interval: Natural | None = None
@@ -295,16 +295,16 @@ class SubscribeFrame(Frame, frozen=True, kw_only=True, tag="0x12"):
 
 
 class IdentFrame(Frame, frozen=True, kw_only=True, tag="0x20"):
-    """A certificate. What was signed is the object as it came, so it is kept beside this."""
+    """A certificate. Its signature covers the raw payload, which is stored beside this."""
 
-    TYPE = Type.IDENT
+    TYPE = FrameType.IDENT
     nid: str
 
 
 class TaskFrame(Frame, frozen=True, kw_only=True, tag="0x40"):
     """Steps for workers behind a gateway (NOP)."""
 
-    TYPE = Type.TASK
+    TYPE = FrameType.TASK
     task_id: str
     dag: dict[str, Any] | None = None
     delegate_depth: Natural | None = None
@@ -318,7 +318,7 @@ class TaskFrame(Frame, frozen=True, kw_only=True, tag="0x40"):
 
 
 class ErrorFrame(Frame, frozen=True, kw_only=True, tag="0xFE"):
-    TYPE = Type.ERROR
+    TYPE = FrameType.ERROR
     status: str
     error: str
     message: str = ""
@@ -327,8 +327,8 @@ class ErrorFrame(Frame, frozen=True, kw_only=True, tag="0xFE"):
 
 
 FRAMES: Final[Mapping[int, type[Frame]]] = {
-    each.TYPE: each
-    for each in (
+    frame_type.TYPE: frame_type
+    for frame_type in (
         AnchorFrame,
         DiffFrame,
         StreamFrame,
@@ -345,24 +345,24 @@ FRAMES: Final[Mapping[int, type[Frame]]] = {
 
 
 class Records(Sequence[Any]):  # noqa: PLW1641 - lists have no hash either
-    """The records of a frame as they came. Whoever looks at the first of them has all of them read.
+    """The records of a frame, decoded all at once on first access.
 
-    What cannot be read, or is no list, raises a FrameError then, and not before.
+    Invalid records raise a FrameError then, and not before.
     """
 
     __slots__ = ("_read", "raw", "tier")
 
-    def __init__(self, raw: msgspec.Raw, tier: Tier) -> None:
+    def __init__(self, raw: msgspec.Raw, tier: EncodingTier) -> None:
         self.raw = raw
         self.tier = tier
         self._read: list[Any] | None = None
 
     def read(self) -> list[Any]:
         if self._read is None:
-            found = decode_any(self.raw, self.tier)
-            if not isinstance(found, list):
-                raise FrameError("NCP-FRAME-UNKNOWN-TYPE", "The records of a frame are a list", "$.data")
-            self._read = cast("list[Any]", found)
+            records = decode_any(self.raw, self.tier)
+            if not isinstance(records, list):
+                raise FrameError("NCP-FRAME-UNKNOWN-TYPE", "`data` must be a list of records", "$.data")
+            self._read = cast("list[Any]", records)
         return self._read
 
     def __len__(self) -> int:
@@ -385,8 +385,8 @@ class Records(Sequence[Any]):  # noqa: PLW1641 - lists have no hash either
         return repr(self.read())
 
 
-def _as_it_comes(kind: type[Frame], tier: Tier) -> type[Frame]:
-    """A kind of frame as it is read: without a look at its records, if it has any."""
+def _lazy_type(kind: type[Frame], tier: EncodingTier) -> type[Frame]:
+    """Return the type to decode a frame as, with its records left undecoded."""
     if "data" not in kind.__struct_fields__:
         return kind
 
@@ -398,96 +398,96 @@ def _as_it_comes(kind: type[Frame], tier: Tier) -> type[Frame]:
 
 
 def _with_data(kind: type[Frame], data: Any, **methods: Any) -> type[Frame]:
-    """A kind of frame whose records are read as this type."""
-    made: Any = msgspec.defstruct(
+    """Return a frame type whose records are decoded as the given type."""
+    kind_with_data: Any = msgspec.defstruct(
         kind.__name__,
         [("data", data)],
         bases=(kind,),
-        namespace={**methods, "__eq__": _is_same, "__ne__": _is_another},
+        namespace={**methods, "__eq__": _equals, "__ne__": _differs},
         tag=kind.__struct_config__.tag,
         frozen=True,
         kw_only=True,
         eq=False,
     )
-    return made
+    return kind_with_data
 
 
-def _is_same(frame: Frame, other: object) -> bool:
-    """Whether a frame that was read is one that was made."""
+def _equals(frame: Frame, other: object) -> bool:
+    """Compare a decoded frame with one built in code."""
     if not isinstance(other, Frame) or other.TYPE != frame.TYPE:
         return False
     return msgspec.structs.asdict(frame) == msgspec.structs.asdict(other)
 
 
-def _is_another(frame: Frame, other: object) -> bool:
-    return not _is_same(frame, other)
+def _differs(frame: Frame, other: object) -> bool:
+    return not _equals(frame, other)
 
 
-def _written(value: Any) -> Any:
-    """What stands for a value of ours in a payload."""
+def _encode_records(value: Any) -> Any:
+    """Encode Records as the list that they are."""
     if isinstance(value, Records):
         return value.read()
     raise TypeError(f"{type(value).__name__} cannot be sent")
 
 
-# Decimals as numbers (notes of msgspec: they are texts else), so that both tiers carry the same object.
-_TO_JSON = msgspec.json.Encoder(decimal_format="number", enc_hook=_written)
-_TO_MSGPACK = msgspec.msgpack.Encoder(decimal_format="number", enc_hook=_written)
+# msgspec writes decimals as strings by default. As numbers both tiers carry the same object.
+_TO_JSON = msgspec.json.Encoder(decimal_format="number", enc_hook=_encode_records)
+_TO_MSGPACK = msgspec.msgpack.Encoder(decimal_format="number", enc_hook=_encode_records)
 _TO: Final = (_TO_JSON, _TO_MSGPACK)  # by tier
 _FROM_JSON: Final[Mapping[type[Frame], msgspec.json.Decoder[Any]]] = {
-    kind: msgspec.json.Decoder(_as_it_comes(kind, Tier.JSON)) for kind in FRAMES.values()
+    kind: msgspec.json.Decoder(_lazy_type(kind, EncodingTier.JSON)) for kind in FRAMES.values()
 }
 _FROM_MSGPACK: Final[Mapping[type[Frame], msgspec.msgpack.Decoder[Any]]] = {
-    kind: msgspec.msgpack.Decoder(_as_it_comes(kind, Tier.MSGPACK)) for kind in FRAMES.values()
+    kind: msgspec.msgpack.Decoder(_lazy_type(kind, EncodingTier.MSGPACK)) for kind in FRAMES.values()
 }
 _ANY_JSON = msgspec.json.Decoder()
 _ANY_MSGPACK = msgspec.msgpack.Decoder()
 
 
-def _mark(kind: type[Frame], tier: Tier) -> int:
-    """Type and flags of a final frame behind a short header."""
+def _common_head(kind: type[Frame], tier: EncodingTier) -> int:
+    """Return type and flags of a final frame with a short header, as one number."""
     return kind.TYPE << 8 | _FINAL | tier
 
 
-# Who reads final frames, by type and flags.
-_USUAL: Final[Mapping[int, Any]] = {
-    _mark(kind, tier): decoder
+# Decoders of final frames with a short header, by type and flags.
+_COMMON_DECODERS: Final[Mapping[int, Any]] = {
+    _common_head(kind, tier): decoder
     for kind in FRAMES.values()
     for tier, decoder in zip(_TIERS, (_FROM_JSON[kind], _FROM_MSGPACK[kind]), strict=True)
 }
 
 
-def encode_value(value: Any, tier: Tier) -> bytes:
-    """A payload, or a part of one, as a tier writes it."""
+def encode_value(value: Any, tier: EncodingTier) -> bytes:
+    """Encode a payload, or a part of one."""
     try:
         return _TO[tier].encode(value)
-    except OverflowError:  # only MessagePack has an end of numbers
+    except OverflowError:  # only MessagePack bounds integers
         return _TO_MSGPACK.encode(_within_64_bits(value))
 
 
-def encode(frame: Frame, tier: Tier, *, is_final: bool = True, largest: int = LARGEST_EXTENDED) -> bytes:
-    """A whole frame. It is extended only if it must be; one whose payload is larger than `largest` is refused."""
+def encode(frame: Frame, tier: EncodingTier, *, is_final: bool = True, largest: int = LARGEST_EXTENDED) -> bytes:
+    """Encode a whole frame, extended only if needed. Raises for a payload larger than `largest`."""
     try:
         payload = _TO[tier].encode(frame)
-    except OverflowError:  # as of any value; a call of its own is dear beside small frames
+    except OverflowError:  # repeats encode_value inline: another call is expensive for small frames
         payload = encode_value(frame, tier)
     length = len(payload)
     if length > largest:
         raise _too_large(length, largest)
     if length <= LARGEST:
         return _SHORT.pack(frame.TYPE, tier | _FINAL if is_final else tier, length) + payload
-    return Header(frame.TYPE, tier, length, is_final, is_extended=True).encode() + payload
+    return FrameHeader(frame.TYPE, tier, length, is_final, is_extended=True).encode() + payload
 
 
 def _within_64_bits(value: Any) -> Any:
-    """The same with numbers that MessagePack can write: a whole one that is too large is the nearest that is not."""
+    """Return a value with integers beyond 64 bits as floats, or as strings if they are too large even for that."""
     match value:
         case int() if not -(1 << 63) <= value < 1 << 64:
             return float(value) if abs(value) < 1 << 1023 else str(value)
         case list() | tuple() | Records():
-            return [_within_64_bits(each) for each in cast("Sequence[Any]", value)]
+            return [_within_64_bits(element) for element in cast("Sequence[Any]", value)]
         case dict():
-            return {name: _within_64_bits(each) for name, each in cast("dict[Any, Any]", value).items()}
+            return {name: _within_64_bits(element) for name, element in cast("dict[Any, Any]", value).items()}
         case Frame():
             members = {name: _within_64_bits(getattr(value, name)) for name in value.__struct_fields__}
             return msgspec.structs.replace(value, **members)
@@ -496,16 +496,16 @@ def _within_64_bits(value: Any) -> Any:
 
 
 def decode(raw: bytes, largest: int = LARGEST_EXTENDED) -> Frame:
-    """The one frame that these bytes are."""
-    frame = _read_quickly(raw, largest, _USUAL)
+    """Decode bytes that are one whole frame."""
+    frame = _decode_common(raw, largest, _COMMON_DECODERS)
     if frame is not None:
         return frame
     header = whole_header(raw, largest)
     return decode_payload(header, memoryview(raw)[header.size :])
 
 
-def _read_quickly(raw: bytes, largest: int, decoders: Mapping[int, Any]) -> Frame | None:
-    """A final frame behind a short header, as nearly all are. None for any other, and for one that has a fault."""
+def _decode_common(raw: bytes, largest: int, decoders: Mapping[int, Any]) -> Frame | None:
+    """Decode a final frame with a short header, as nearly all are. None for any other, and for an invalid one."""
     if len(raw) < _HEAD.size:
         return None
     head, length = _HEAD.unpack_from(raw)
@@ -518,64 +518,64 @@ def _read_quickly(raw: bytes, largest: int, decoders: Mapping[int, Any]) -> Fram
         return None
 
 
-def whole_header(raw: bytes, largest: int = LARGEST_EXTENDED) -> Header:
-    """The header of bytes that are one whole frame, with a payload that is not larger than `largest`."""
+def whole_header(raw: bytes, largest: int = LARGEST_EXTENDED) -> FrameHeader:
+    """Return the header of bytes that are one whole frame, with a payload of at most `largest` bytes."""
     header = read_header(raw, len(raw) - _LONG.size)
     if header and header.length > largest:
         raise _too_large(header.length, largest)
     if header and not header.is_extended and len(raw) - header.size > LARGEST:
-        raise _too_large(len(raw) - header.size, LARGEST)  # the two bytes that it has cannot say so
+        raise _too_large(len(raw) - header.size, LARGEST)  # more than its two bytes can express
     if header is None or header.size + header.length != len(raw):
         raise FrameError("NCP-FRAME-UNKNOWN-TYPE", "The bytes are not one whole frame")
     return header
 
 
-def decode_payload(header: Header, payload: bytes | memoryview) -> Frame:
-    """What a payload holds, by its header."""
+def decode_payload(header: FrameHeader, payload: bytes | memoryview) -> Frame:
+    """Decode a payload by its header."""
     kind = FRAMES.get(header.type)
     if kind is None:
-        raise FrameError("NCP-FRAME-UNKNOWN-TYPE", f"Frames of type 0x{header.type:02X} are not known here")
+        raise FrameError("NCP-FRAME-UNKNOWN-TYPE", f"Unknown frame type 0x{header.type:02X}")
     if header.is_encrypted:
         raise FrameError("NCP-ENC-NOT-NEGOTIATED", "Encryption of payloads was not negotiated")
     return decode_as(kind, payload, header.tier)
 
 
-def decode_as(kind: type[T], payload: bytes | memoryview, tier: Tier) -> T:
-    """A payload as a frame of this kind. `frame` may be left out, or be a number or a text in any case."""
-    decoder = (_FROM_JSON if tier == Tier.JSON else _FROM_MSGPACK)[kind]
+def decode_as(kind: type[T], payload: bytes | memoryview, tier: EncodingTier) -> T:
+    """Decode a payload as a frame of this kind. `frame` may be missing, or a number, or a string in any case."""
+    decoder = (_FROM_JSON if tier == EncodingTier.JSON else _FROM_MSGPACK)[kind]
     try:
         return cast("T", decoder.decode(payload))
     except msgspec.ValidationError:
-        return _converted(kind, decode_any(payload, tier))
+        return _convert(kind, decode_any(payload, tier))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _unreadable(error) from error
+        raise _undecodable(error) from error
 
 
-def decode_any(payload: bytes | memoryview | msgspec.Raw, tier: Tier) -> Any:
-    """A payload as it was written, whatever it holds."""
+def decode_any(payload: bytes | memoryview | msgspec.Raw, tier: EncodingTier) -> Any:
+    """Decode a payload of any content."""
     try:
-        return (_ANY_JSON if tier == Tier.JSON else _ANY_MSGPACK).decode(payload)
+        return (_ANY_JSON if tier == EncodingTier.JSON else _ANY_MSGPACK).decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        raise _unreadable(error) from error
+        raise _undecodable(error) from error
 
 
-_LACKS = re.compile(r"Object missing required field `(\w+)`")
+_MISSING_FIELD = re.compile(r"Object missing required field `(\w+)`")
 
 
-def _converted(kind: type[T], value: Any) -> T:
+def _convert(kind: type[T], value: Any) -> T:
     if not isinstance(value, dict):
-        raise FrameError("NCP-FRAME-UNKNOWN-TYPE", "The payload of a frame is an object")
+        raise FrameError("NCP-FRAME-UNKNOWN-TYPE", "The payload of a frame must be an object")
     members = cast("dict[Any, Any]", value)
-    said = members.pop("frame", None)
-    if said is not None and _number(said) != kind.TYPE:
-        raise FrameError("NCP-FRAME-UNKNOWN-TYPE", f"`frame` is {said!r:.20}; here it is 0x{kind.TYPE:02X}")
+    tag = members.pop("frame", None)
+    if tag is not None and _tag_number(tag) != kind.TYPE:
+        raise FrameError("NCP-FRAME-UNKNOWN-TYPE", f"`frame` must be 0x{kind.TYPE:02X}, not {tag!r:.20}")
     try:
         return msgspec.convert(members, kind)
     except msgspec.ValidationError as error:
-        says, _, where = str(error).partition(" - at `")
-        lacks = _LACKS.match(says)
-        named = f"$.{lacks[1]}" if lacks and not where else where.rstrip("`")
-        raise FrameError("NCP-FRAME-UNKNOWN-TYPE", f"{named or 'the frame'}: {says}", named) from error
+        message, _, where = str(error).partition(" - at `")
+        missing = _MISSING_FIELD.match(message)
+        path = f"$.{missing[1]}" if missing and not where else where.rstrip("`")
+        raise FrameError("NCP-FRAME-UNKNOWN-TYPE", f"{path or 'the frame'}: {message}", path) from error
 
 
 # Records by their schema
@@ -592,33 +592,33 @@ _ROW_TYPES: Final[Mapping[str, Any]] = {
 
 
 def row_type(schema: Mapping[str, Any]) -> type[msgspec.Struct]:
-    """A type for the records of a schema: reading them so is several times as fast as reading objects of any kind.
+    """Return a type for the records of a schema. Decoding into it is several times as fast as into dictionaries.
 
-    A field that cannot be called so in Python is called by its letters: `@type` is `type`, and `class` is `class_`.
+    A field name that is no Python identifier is adapted: `@type` becomes `type`, and `class` becomes `class_`.
     """
-    columns = [_column(each) for each in _fields(schema)]
-    names = _attributes([each[0] for each in columns])
-    fields = [(names[each[0]], *each[1:]) for each in columns]
-    has_gaps = any(len(each) == 3 for each in columns)
-    said = {attribute: name for name, attribute in names.items()}
-    return msgspec.defstruct("Row", fields, rename=said, frozen=True, gc=False, omit_defaults=has_gaps, kw_only=True)
+    columns = [_column(column) for column in _fields(schema)]
+    names = _attributes([column[0] for column in columns])
+    fields = [(names[column[0]], *column[1:]) for column in columns]
+    has_gaps = any(len(column) == 3 for column in columns)
+    renames = {attribute: name for name, attribute in names.items()}
+    return msgspec.defstruct("Row", fields, rename=renames, frozen=True, gc=False, omit_defaults=has_gaps, kw_only=True)
 
 
 def _attributes(names: list[str]) -> dict[str, str]:
-    """By name of a field, what it is called in Python."""
-    found: dict[str, str] = {}
+    """Map field names to Python identifiers."""
+    attributes: dict[str, str] = {}
     for name in names:
         plain = re.sub(r"\W+", "", name, flags=re.ASCII).lstrip("_0123456789") or "field"
-        while iskeyword(plain) or plain in found.values():
+        while iskeyword(plain) or plain in attributes.values():
             plain += "_"
-        found[name] = plain
-    return found
+        attributes[name] = plain
+    return attributes
 
 
 def _fields(schema: Mapping[str, Any]) -> list[Any]:
     fields: Any = schema.get("fields")
     if not isinstance(fields, list):
-        raise FrameError("NCP-ANCHOR-SCHEMA-INVALID", "A schema has a list of fields")
+        raise FrameError("NCP-ANCHOR-SCHEMA-INVALID", "A schema must have a list of fields")
     return cast("list[Any]", fields)
 
 
@@ -628,35 +628,35 @@ def _column(field: Any) -> tuple[str, Any] | tuple[str, Any, Any]:
             kind = _ROW_TYPES.get(said, Any)
             return (name, kind | None, None) if cast("dict[str, Any]", field).get("nullable") else (name, kind)
         case _:
-            raise FrameError("NCP-ANCHOR-SCHEMA-INVALID", "A field of a schema has a name and a type")
+            raise FrameError("NCP-ANCHOR-SCHEMA-INVALID", "A field of a schema must have a name and a type")
 
 
-class Reader:
-    """Reads the records of one schema as a type, and makes nothing of them but that."""
+class RecordReader:
+    """Decodes the records of one schema into a type."""
 
     def __init__(self, row: type[msgspec.Struct], anchor: str) -> None:
         self._row = row
         self._anchor = anchor  # the id of the schema
         self._rows = list[row]
         self._decoders = (msgspec.json.Decoder(self._rows), msgspec.msgpack.Decoder(self._rows))  # by tier
-        self._usual = dict(_USUAL)
+        self._usual = dict(_COMMON_DECODERS)
         for kind in (CapsFrame, StreamFrame):
             typed = _with_data(kind, self._rows)
-            self._usual[_mark(kind, Tier.JSON)] = msgspec.json.Decoder(typed)
-            self._usual[_mark(kind, Tier.MSGPACK)] = msgspec.msgpack.Decoder(typed)
+            self._usual[_common_head(kind, EncodingTier.JSON)] = msgspec.json.Decoder(typed)
+            self._usual[_common_head(kind, EncodingTier.MSGPACK)] = msgspec.msgpack.Decoder(typed)
 
     def decode(self, raw: bytes, largest: int = LARGEST_EXTENDED) -> Frame:
-        """The one frame that these bytes are, its records read by the way: once over the bytes in place of twice.
+        """Decode one whole frame and its records in a single pass.
 
-        Records of another schema or another type are left unread.
+        Records of another schema or another type are left undecoded.
         """
-        frame = _read_quickly(raw, largest, self._usual)
+        frame = _decode_common(raw, largest, self._usual)
         if frame is None or getattr(frame, "anchor_ref", None) not in (None, self._anchor):
             return decode(raw, largest)
         return frame
 
     def read(self, records: Sequence[Any]) -> list[Any]:
-        """The records of a frame. If they are not of the type, a FrameError is raised."""
+        """Return the records of a frame as rows. Raises a FrameError if they are not of the type."""
         try:
             if isinstance(records, Records):
                 return self._decoders[records.tier].decode(records.raw)
@@ -664,24 +664,24 @@ class Reader:
                 return records
             return msgspec.convert(records, self._rows)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise _unreadable(error) from error
+            raise _undecodable(error) from error
 
 
-def _number(said: Any) -> int | None:
-    if isinstance(said, bool):
+def _tag_number(tag: Any) -> int | None:
+    if isinstance(tag, bool):
         return None
-    if isinstance(said, int):
-        return said
+    if isinstance(tag, int):
+        return tag
     try:
-        return int(said, 16) if isinstance(said, str) and said[:2].lower() == "0x" and len(said) <= 4 else None
+        return int(tag, 16) if isinstance(tag, str) and tag[:2].lower() == "0x" and len(tag) <= 4 else None
     except ValueError:
         return None
 
 
-def _unreadable(error: Exception) -> FrameError:
+def _undecodable(error: Exception) -> FrameError:
     if isinstance(error, RecursionError):
-        return FrameError("NCP-FRAME-UNKNOWN-TYPE", "The payload is nested too deeply")
-    return FrameError("NCP-FRAME-UNKNOWN-TYPE", f"The payload cannot be read: {str(error)[:200]}")
+        return FrameError("NCP-FRAME-UNKNOWN-TYPE", "The payload is too deeply nested")
+    return FrameError("NCP-FRAME-UNKNOWN-TYPE", f"The payload is invalid: {str(error)[:200]}")
 
 
 def _too_large(length: int, largest: int) -> FrameError:

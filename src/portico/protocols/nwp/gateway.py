@@ -1,6 +1,6 @@
-"""What a gateway makes of an invocation: a task for workers (NOP), and of a task steps that the site runs.
+"""The gateway: turns an invocation into a task for workers (NOP), and a task into a workflow of the site.
 
-The workers are those of this site, in this process or another; nothing is handed to other sites.
+The workers are those of this site, in this process or another; nothing is delegated to other sites.
 """
 
 import re
@@ -11,10 +11,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from portico.catalog import Kind, Operation
+from portico.catalog import Operation
 from portico.errors import InvalidWorkflow
 from portico.items import problem_with
-from portico.operations.tasks import shown_id
+from portico.operations.calls import MAX_TIMEOUT
+from portico.operations.tasks import short_id
 from portico.operations.workflows import (
     MAX_LEVELS,
     MAX_PAUSE,
@@ -28,18 +29,17 @@ from portico.operations.workflows import (
 )
 from portico.protocols.nwp.errors import UnknownAction
 from portico.protocols.nwp.frames import Natural, TaskFrame
-from portico.protocols.nwp.nodes import Action, Node
+from portico.protocols.nwp.nodes import Node, NodeAction
 from portico.requests import Call, Task
-from portico.site import MAX_TIMEOUT
-from portico.telemetry import Delegated, Observe
+from portico.telemetry import Recorder, StepsDelegated
 
 TIMEOUT_MS: Final = 30_000
 MAX_TIMEOUT_MS: Final = int(MAX_SECONDS * 1000)
-RETRIES: Final = 2  # of a step that does not say
+RETRIES: Final = 2  # default of a step
 ONE_STEP: Final = "invoke"  # the id of the only step of an invocation
 
-# What is worth another try, by the words of the suite; the rest would only fail again.
-RETRIED: Final[Mapping[str, tuple[str, ...]]] = {
+# The error types to retry, by the codes of the suite. Other errors would only occur again.
+RETRYABLE_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {
     "NPS-LIMIT-RATE": ("RateLimited",),
     "NPS-SERVER-INTERNAL": ("OperationFailed",),
     "NPS-SERVER-TIMEOUT": ("TimedOut",),
@@ -50,14 +50,14 @@ RETRIED: Final[Mapping[str, tuple[str, ...]]] = {
     "NOP-RESOURCE-INSUFFICIENT": ("Unavailable",),
     "NOP-TASK-TIMEOUT": ("TimedOut",),
 }
-MAX_SHOWN: Final = 200  # characters of an action that are told
+MAX_ACTION: Final = 200  # characters of an action in telemetry
 _PARENT = re.compile(r"[0-9a-f]{2}-(?P<trace>[0-9a-f]{32})-(?P<span>[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})(-|\Z)")
 _TRACE_ID = re.compile(r"[0-9a-f]{32}\Z")
 
-Check = Callable[[Action], None]
+ActionCheck = Callable[[NodeAction], None]
 
 
-class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
+class StepRetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     max_retries: Natural | None = None
     backoff: Literal["fixed", "linear", "exponential"] = "exponential"
     initial_delay_ms: Natural = 1000
@@ -67,13 +67,13 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 class DagNode(msgspec.Struct, frozen=True, kw_only=True):
     id: str
-    action: str  # an address, or the id of an action
+    action: str  # a URL, or the id of an action
     agent: str | None = None  # the site chooses its workers itself
     params: dict[str, Any] | None = None
     input_from: tuple[str, ...] | None = None
     input_mapping: dict[str, str | tuple[str, ...]] | None = None
     timeout_ms: Natural | None = None
-    retry_policy: RetryPolicy | None = None
+    retry_policy: StepRetryPolicy | None = None
     condition: str | None = None
 
 
@@ -88,7 +88,7 @@ class Dag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trace(NamedTuple):
-    """Where a request belongs, for those who follow it through several systems."""
+    """A span of a distributed trace (W3C Trace Context)."""
 
     trace_id: str
     span_id: str
@@ -98,15 +98,15 @@ class Trace(NamedTuple):
 # Invocations to tasks
 
 
-def one_step(call: Call, action: Action, id: str, trace: str) -> TaskFrame:
-    """An invocation as a task of one step. What may not be done twice is not tried twice."""
+def single_step_task(call: Call, action: NodeAction, id: str, trace: str) -> TaskFrame:
+    """Return an invocation as a task of one step, retried only if it is repeatable."""
     step: dict[str, Any] = {
         "id": ONE_STEP,
         "action": action.id,
         "params": dict(call.params),
-        # How long the caller waits is a matter of the call: the same with another timeout is the same task.
+        # The caller's timeout belongs to the call: the same call with another timeout is the same task.
         "timeout_ms": int(MAX_TIMEOUT * 1000),
-        "retry_policy": {"max_retries": RETRIES if _is_repeatable(action.operation) else 0},
+        "retry_policy": {"max_retries": RETRIES if action.operation.is_idempotent else 0},
     }
     frame = TaskFrame(
         task_id=id,
@@ -117,140 +117,136 @@ def one_step(call: Call, action: Action, id: str, trace: str) -> TaskFrame:
         callback_url=call.callback or None,
         request_id=id,
     )
-    return traced(frame, trace)
+    return add_trace(frame, trace)
 
 
-def traced(frame: TaskFrame, parent: str) -> TaskFrame:
-    """A task with a place in the trace of whoever sent it, and a span of its own."""
-    said = frame.context or {}
-    trace = _trace(said.get("trace_id"), parent)
-    return msgspec.structs.replace(frame, context={**said, **trace._asdict()})
+def add_trace(frame: TaskFrame, parent: str) -> TaskFrame:
+    """Return a task with a span of its own in the sender's trace."""
+    context = frame.context or {}
+    trace = _trace(context.get("trace_id"), parent)
+    return msgspec.structs.replace(frame, context={**context, **trace._asdict()})
 
 
-def _trace(said: Any, parent: str) -> Trace:
-    found = _PARENT.match(parent)
+def _trace(trace_id: Any, parent: str) -> Trace:
+    parent_match = _PARENT.match(parent)
     span = secrets.token_hex(8)
-    if isinstance(said, str) and _TRACE_ID.match(said) and int(said, 16):
-        return Trace(said, span)
-    if found and int(found["trace"], 16) and int(found["span"], 16):
-        return Trace(found["trace"], span, int(found["flags"], 16))
+    if isinstance(trace_id, str) and _TRACE_ID.match(trace_id) and int(trace_id, 16):
+        return Trace(trace_id, span)
+    if parent_match and int(parent_match["trace"], 16) and int(parent_match["span"], 16):
+        return Trace(parent_match["trace"], span, int(parent_match["flags"], 16))
     return Trace(secrets.token_hex(16), span)
 
 
-def delegation(observe: Observe) -> Callable[[TaskFrame, Task], None]:
-    """Tells an operator of every task that is handed to workers: whose it is, and to which trace it belongs."""
+def delegation_recorder(record: Recorder) -> Callable[[TaskFrame, Task], None]:
+    """Return a callback that records every delegated task with its caller and trace."""
 
-    def tell(frame: TaskFrame, task: Task) -> None:
+    def record_delegation(frame: TaskFrame, task: Task) -> None:
         trace = frame.context or {}
         nodes = (frame.dag or {}).get("nodes", ())
-        actions = tuple(str(each["action"])[:MAX_SHOWN] for each in nodes)
-        observe(Delegated(shown_id(task.id), actions, trace["trace_id"], trace["span_id"], task.caller.id))
+        actions = tuple(str(node["action"])[:MAX_ACTION] for node in nodes)
+        record(StepsDelegated(short_id(task.id), actions, trace["trace_id"], trace["span_id"], task.caller.id))
 
-    return tell
-
-
-def _is_repeatable(operation: Operation) -> bool:
-    return operation.idempotent or operation.kind == Kind.READ
+    return record_delegation
 
 
 # Tasks to steps
 
 
-def workflow_of(frame: TaskFrame, node: Node, hosts: Collection[str], check: Check) -> Mapping[str, Any]:
-    """The steps of a task as parameters of `run_workflow`. Every action in it is checked, at whatever depth."""
+def workflow_of(frame: TaskFrame, node: Node, hosts: Collection[str], check: ActionCheck) -> Mapping[str, Any]:
+    """Return a task as parameters of `run_workflow`. Checks every action in it, at any depth."""
     if (frame.delegate_depth or 0) >= MAX_LEVELS:
-        raise InvalidWorkflow(f"Work is delegated over at most {MAX_LEVELS} levels", reason="too-deep")
+        raise InvalidWorkflow(f"A task may be delegated over at most {MAX_LEVELS} levels", reason="too-deep")
     problem = problem_with("dag", frame.dag or {})
     if problem:
-        raise InvalidWorkflow(f"The dag cannot be used: {problem}", reason="invalid")
+        raise InvalidWorkflow(f"`dag` is invalid: {problem}", reason="invalid")
     try:
         dag = msgspec.convert(frame.dag, Dag)
     except msgspec.ValidationError as error:
-        raise InvalidWorkflow(f"The dag cannot be read: {error}", reason="invalid") from error
+        raise InvalidWorkflow(f"`dag` is invalid: {error}", reason="invalid") from error
     if len(dag.nodes) > MAX_STEPS:
-        raise InvalidWorkflow(f"A workflow has at most {MAX_STEPS} steps", reason="too-large", limit=MAX_STEPS)
-    edges = tuple(Edge(each.source, each.target) for each in dag.edges)
-    # What is no graph is none whatever its steps do: that comes before the question whether they can be done here.
-    Workflow(steps=tuple(_outline(each) for each in dag.nodes), edges=edges)
+        raise InvalidWorkflow(f"A workflow may have at most {MAX_STEPS} steps", reason="too-large", limit=MAX_STEPS)
+    edges = tuple(Edge(step.source, step.target) for step in dag.edges)
+    # Check the shape of the graph before the actions of its steps.
+    Workflow(steps=tuple(_outline(step) for step in dag.nodes), edges=edges)
     seconds = min(frame.timeout_ms or TIMEOUT_MS, MAX_TIMEOUT_MS) / 1000
     retries = RETRIES if frame.max_retries is None else frame.max_retries
-    steps = tuple(_step(each, _action(each, node, hosts), retries) for each in dag.nodes)
+    steps = tuple(_step(step, _resolve_action(step, node, hosts), retries) for step in dag.nodes)
     workflow = Workflow(steps=steps, edges=edges, timeout=seconds)
-    for action in _actions(workflow, node):
+    for action in _actions_in(workflow, node):
         check(action)
     return cast("dict[str, Any]", msgspec.to_builtins(workflow))
 
 
-def _actions(workflow: Workflow, node: Node) -> Iterator[Action]:
-    """What the steps of a workflow do, and those of the workflows in it, which name operations."""
-    offered = {action.operation.name: action for action in node.actions.values()}
+def _actions_in(workflow: Workflow, node: Node) -> Iterator[NodeAction]:
+    """Yield the actions of a workflow and of the workflows nested in it."""
+    offered_actions = {action.operation.name: action for action in node.actions.values()}
     for step in workflow.steps:
-        if step.operation not in offered:
+        if step.operation not in offered_actions:
             raise UnknownAction(f"{node.name} has no action for {step.operation[:100]!r}", step=step.id)
-        yield offered[step.operation]
-    for each in workflow.nested:
-        yield from _actions(each, node)
+        yield offered_actions[step.operation]
+    for nested in workflow.nested:
+        yield from _actions_in(nested, node)
 
 
-def _action(each: DagNode, node: Node, hosts: Collection[str]) -> Action:
-    id = _named(each, hosts) if "://" in each.action else each.action
-    found = node.actions.get(id)
-    if found is None:
-        raise UnknownAction(f"{node.name} has no action {id[:100]!r}", action_id=id[:100], step=each.id[:100])
-    return found
+def _resolve_action(step: DagNode, node: Node, hosts: Collection[str]) -> NodeAction:
+    id = _action_id(step, hosts) if "://" in step.action else step.action
+    action = node.actions.get(id)
+    if action is None:
+        raise UnknownAction(f"{node.name} has no action {id[:100]!r}", action_id=id[:100], step=step.id[:100])
+    return action
 
 
-def _named(each: DagNode, hosts: Collection[str]) -> str:
-    """The id of an action by its address, as in nwp://host/rooms-operations/invoke?action=rooms.list."""
+def _action_id(step: DagNode, hosts: Collection[str]) -> str:
+    """Return the action id in a URL such as nwp://host/rooms-operations/invoke?action=rooms.list."""
     try:
-        parts = urlsplit(each.action)
-        named, at = parse_qs(parts.query, max_num_fields=10).get("action", []), parts.hostname
+        parts = urlsplit(step.action)
+        ids, host = parse_qs(parts.query, max_num_fields=10).get("action", []), parts.hostname
     except ValueError:
-        named, at = [], None
-    if len(named) != 1 or at not in hosts:
+        ids, host = [], None
+    if len(ids) != 1 or host not in hosts:
         raise UnknownAction(
-            f"{each.action[:200]!r} is no action of this site",
-            action_id=each.action[:200],
-            step=each.id[:100],
-            hint=f"As in nwp://{min(hosts, default='')}/gateway/invoke?action=…, or the id of an action.",
+            f"{step.action[:200]!r} is not an action of this site",
+            action_id=step.action[:200],
+            step=step.id[:100],
+            hint=f"Use an action id, or a URL such as nwp://{min(hosts, default='')}/gateway/invoke?action=….",
         )
-    return named[0]
+    return ids[0]
 
 
-def _outline(each: DagNode) -> Step:
-    """Where a step stands among the others, without what it does."""
+def _outline(step: DagNode) -> Step:
+    """Return a step without its operation, to check the shape of the graph."""
     return Step(
-        id=each.id,
+        id=step.id,
         operation="",
-        input_from=each.input_from or (),
-        input_mapping=each.input_mapping or {},
-        condition=each.condition or "",
+        input_from=step.input_from or (),
+        input_mapping=step.input_mapping or {},
+        condition=step.condition or "",
     )
 
 
-def _step(each: DagNode, action: Action, retries: int) -> Step:
+def _step(step: DagNode, action: NodeAction, retries: int) -> Step:
     return Step(
-        id=each.id,
+        id=step.id,
         operation=action.operation.name,
-        params=each.params or {},
-        input_from=each.input_from or (),
-        input_mapping=each.input_mapping or {},
-        timeout=min(each.timeout_ms, MAX_TIMEOUT_MS) / 1000 if each.timeout_ms else None,
-        retries=_retries(each.retry_policy or RetryPolicy(), action.operation, retries),
-        condition=each.condition or "",
+        params=step.params or {},
+        input_from=step.input_from or (),
+        input_mapping=step.input_mapping or {},
+        timeout=min(step.timeout_ms, MAX_TIMEOUT_MS) / 1000 if step.timeout_ms else None,
+        retries=_retries(step.retry_policy or StepRetryPolicy(), action.operation, retries),
+        condition=step.condition or "",
     )
 
 
-def _retries(policy: RetryPolicy, operation: Operation, otherwise: int) -> Retries:
-    """How often a step is tried again. What took too long may have been done: it is repeated only if it may be."""
-    said = policy.retry_on
-    again = ("TimedOut", "OperationFailed") if _is_repeatable(operation) else ()
+def _retries(policy: StepRetryPolicy, operation: Operation, task_retries: int) -> Retries:
+    """Return the retry policy of a step. A timeout may hide a success, so only a repeatable action is retried then."""
+    codes = policy.retry_on
+    again = ("TimedOut", "OperationFailed") if operation.is_idempotent else ()
     default = ("Unavailable", "RateLimited", *again)
-    known = dict.fromkeys(error for code in said or () for error in RETRIED.get(code, ()))
+    errors = dict.fromkeys(error for code in codes or () for error in RETRYABLE_ERRORS.get(code, ()))
     return Retries(
-        max=min(otherwise if policy.max_retries is None else policy.max_retries, MAX_RETRIES),
+        max=min(task_retries if policy.max_retries is None else policy.max_retries, MAX_RETRIES),
         backoff=policy.backoff,
         first=min(policy.initial_delay_ms / 1000, MAX_PAUSE),
         most=min(policy.max_delay_ms / 1000, MAX_PAUSE),
-        retry_on=default if said is None else tuple(known),
+        retry_on=default if codes is None else tuple(errors),
     )

@@ -1,8 +1,8 @@
-"""Where a Complex node leads: its question goes on to other nodes, of this site and elsewhere, and what they say is
-told beside its own answer. A node that fails is an entry that says so, never a failure of the whole.
+"""Passes a query on from a Complex node to the nodes it leads to, local and remote, and adds their answers as entries.
+A node that fails becomes an error entry, never a failure of the whole.
 
-Nodes elsewhere are those that the owner named, at addresses that the owner allowed. They are told the question and how
-far it may still go, and nothing of who asks.
+Remote nodes are those in the configuration, at URLs that it allows. They receive the query and the remaining depth,
+and nothing about the caller.
 """
 
 import asyncio
@@ -12,125 +12,128 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from http.client import HTTP_PORT, HTTPS_PORT
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import msgspec
+from cachetools import LRUCache
 
-from portico.access.budget import Cost, cost, tokenizer
+from portico.access.budget import TokenCost, count_cost, find_tokenizer
 from portico.config import Server
 from portico.errors import BadRequest, BudgetExceeded, Forbidden, SiteError, TimedOut, TooLarge, Unavailable
-from portico.operations.webhooks import Callbacks
-from portico.protocols.nwp.encodings import header_form
-from portico.protocols.nwp.errors import GraphCycle, failure
-from portico.protocols.nwp.frames import FrameError, QueryFrame, Tier, decode_any, encode_value
+from portico.operations.webhooks import WebhookClient
+from portico.protocols.nwp.encodings import encode_header_id
+from portico.protocols.nwp.errors import GraphCycle, error_frame
+from portico.protocols.nwp.frames import EncodingTier, FrameError, QueryFrame, decode_any, encode_value
 from portico.protocols.nwp.nodes import PREFIX, Node
-from portico.search.recent import Recent
-from portico.telemetry import Broke, Observe
+from portico.protocols.nwp.settings import NwpSettings
+from portico.telemetry import Recorder, UnexpectedError
 
 if TYPE_CHECKING:
-    from portico.protocols.nwp.service import Asking, Exchange
+    from portico.protocols.nwp.service import NodeService, NwpRequestContext
 
-SECONDS: Final = 10.0  # for all nodes together
-HOP_SECONDS: Final = 2.0  # less for each node that a question came through, so that those who wait for it hear of it
-LEAST_SECONDS: Final = 1.0
-MAX_BYTES: Final = 1 << 20  # of what a node elsewhere says
-MAX_TRACE: Final = 32  # ids and marks that are passed on
+TIMEOUT_SECONDS: Final = 10.0  # for all nodes together
+HOP_SECONDS: Final = 2.0  # less for each node that a query came through, so that the nodes before it still answer
+MIN_TIMEOUT_SECONDS: Final = 1.0
+MAX_ANSWER_BYTES: Final = 1 << 20  # of a remote node's response
+MAX_TRACE: Final = 32  # ids and marks in the trace
 MAX_TRACE_CHARACTERS: Final = 4096
-ENTRY_TOKENS: Final = 80  # of an entry besides the records in it: addresses, a schema's id, counts
-WHERE: Final = "nwp graph"
+ENTRY_TOKENS: Final = 80  # of an entry besides its records: URLs, a schema id, counts
+EVENT_SOURCE: Final = "nwp graph"
 FAULT_SECONDS: Final = 60.0  # until the same fault of a node is recorded again
-MAX_FAULTS: Final = 256  # nodes and reasons whose last record is remembered
-MAX_NESTED: Final = 16  # answers in one another
-MAX_CODE, MAX_MESSAGE = 64, 300  # characters of what a node elsewhere says went wrong
+MAX_FAULTS: Final = 256  # pairs of node and reason
+MAX_NESTED: Final = 16  # levels of answers
+MAX_CODE, MAX_MESSAGE = 64, 300  # characters of a remote node's error
 DEFAULT_PORT: Final = Server().nwp_port
 _PORTS: Final = {"http": HTTP_PORT, "https": HTTPS_PORT}
 
-_MARK = re.compile(r"mark:[0-9a-f]{16}:")  # behind the id of a node that has one
+_MARK = re.compile(r"mark:[0-9a-f]{16}:")  # follows the id of a Portico node in a trace
 
 Entry = dict[str, Any]
 
 
-class Said(SiteError):
-    """What a node elsewhere said instead of an answer; `code` in the details is its own word for it."""
+class RemoteNodeError(SiteError):
+    """A remote node responded with an error; `code` in the details is its own code."""
 
 
 @dataclass(frozen=True, slots=True)
-class Child:
+class ChildNode:
     rel: str
-    url: str  # as manifests tell it
-    node: Node | None = None  # if it is of this site
+    url: str  # as in manifests
+    node: Node | None = None  # None if it is remote
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """What one node may take of the answer; None: as much as it has to say."""
+class AnswerShare:
+    """The part of the response that one node may use; None for no bound."""
 
     room: int | None  # bytes
     tokens: int | None
 
 
-class Graph:
-    def __init__(self, exchange: "Exchange", callbacks: Callbacks, observe: Observe) -> None:
-        self._exchange = exchange
+class NodeGraph:
+    def __init__(self, service: "NodeService", callbacks: WebhookClient, record: Recorder) -> None:
+        self._service = service
         self._callbacks = callbacks
-        self._faults = NodeFaults(observe)
+        self._faults = NodeFaults(record)
 
-    def check(self, asking: "Asking") -> None:
-        """Refuse a question that has been here before."""
-        if asking.trace and self._came_through(asking):
-            raise GraphCycle("The question came through this node already", node=self._id(asking))
+    def check_cycle(self, context: "NwpRequestContext") -> None:
+        """Raise if the query has already passed through this node."""
+        if context.trace and self._has_visited(context):
+            raise GraphCycle("The query has already passed through this node", node=self._id(context))
 
-    def _came_through(self, asking: "Asking") -> bool:
-        """By its mark, or by its id where no mark behind it says that it was another node of that id."""
-        id, trace = self._id(asking), asking.trace
+    def _has_visited(self, context: "NwpRequestContext") -> bool:
+        """Recognise this node in the trace by its mark, or by its id if no mark of another node follows it."""
+        id, trace = self._id(context), context.trace
         follows = (*trace[1:], "")
-        return self._mark(asking) in trace or any(
-            each == id and not _MARK.match(behind) for each, behind in zip(trace, follows, strict=True)
+        return self._mark(context) in trace or any(
+            entry == id and not _MARK.match(following) for entry, following in zip(trace, follows, strict=True)
         )
 
-    def walk(self, frame: QueryFrame, asking: "Asking") -> "Walk | None":
-        """The way into the graph that a question takes; None if it stays where it is."""
-        if asking.node.type != "complex":
+    def traverse(self, frame: QueryFrame, context: "NwpRequestContext") -> "GraphTraversal | None":
+        """Return the traversal that answers a query from other nodes; None if it stays on this one."""
+        if context.node.type != "complex":
             return None
-        # Whoever turns a page has what other nodes said.
-        default = 0 if frame.cursor else self._exchange.config.nwp.depth
-        hops = default if asking.depth is None else asking.depth
+        # The first page already had the answers of other nodes.
+        default = 0 if frame.cursor else self._service.config.section(NwpSettings).depth
+        hops = default if context.depth is None else context.depth
         if not hops:
             return None
-        trace = (*asking.trace, self._id(asking), self._mark(asking))[-MAX_TRACE:]
-        passed = msgspec.structs.replace(asking, depth=hops - 1, trace=trace)
+        trace = (*context.trace, self._id(context), self._mark(context))[-MAX_TRACE:]
+        onward = msgspec.structs.replace(context, depth=hops - 1, trace=trace)
         question = msgspec.structs.replace(
             frame, anchor_ref=None, cursor=None, stream=None, depth=None, token_budget=None, request_id=None
         )
-        return Walk(self._exchange, self._callbacks, question, passed, tuple(self._children(asking)), self._faults)
+        return GraphTraversal(
+            self._service, self._callbacks, question, onward, tuple(self._children(context)), self._faults
+        )
 
-    def _id(self, asking: "Asking") -> str:
-        return self._exchange.nodes.id(asking.node.name, asking.base)
+    def _id(self, context: "NwpRequestContext") -> str:
+        return self._service.nodes.id(context.node.name, context.base)
 
-    def _mark(self, asking: "Asking") -> str:
-        """What tells a node from all others. Its id does not: it has no port, and a host may have several names."""
-        return f"mark:{self._exchange.site.fingerprint}:{asking.node.name}"
+    def _mark(self, context: "NwpRequestContext") -> str:
+        """Return what is unique to a node. Its id is not: it has no port, and a host may have several names."""
+        return f"mark:{self._service.site.tokens.fingerprint}:{context.node.name}"
 
-    def _children(self, asking: "Asking") -> Iterable[Child]:
-        nodes, nwp = self._exchange.nodes, self._exchange.config.nwp
-        here = (nodes.all[name] for name in asking.node.leads_to if name in nodes.all)
-        yield from (Child(each.name, nodes.url(each.name, asking.base), each) for each in here)
-        yield from (Child(each.rel, each.url) for each in nwp.node)
+    def _children(self, context: "NwpRequestContext") -> Iterable[ChildNode]:
+        nodes, nwp = self._service.nodes, self._service.config.section(NwpSettings)
+        here = (nodes.all[name] for name in context.node.leads_to if name in nodes.all)
+        yield from (ChildNode(node.name, nodes.url(node.name, context.base), node) for node in here)
+        yield from (ChildNode(node.rel, node.url) for node in nwp.node)
 
 
 class NodeFaults:
-    """Records why remote nodes could not be reached, at most once a minute for each node and reason."""
+    """Records why remote nodes could not be reached, at most once a minute per node and reason."""
 
-    def __init__(self, observe: Observe) -> None:
-        self._observe = observe
-        self._recorded: Recent[float] = Recent(MAX_FAULTS)
+    def __init__(self, record: Recorder) -> None:
+        self._record = record
+        self._recorded: LRUCache[object, float] = LRUCache(MAX_FAULTS)
 
-    def record(self, child: Child, reason: str) -> None:
+    def record(self, child: ChildNode, reason: str) -> None:
         key, now = (child.url, reason), time.monotonic()
         recorded = self._recorded.get(key)
         if reason and (recorded is None or now - recorded >= FAULT_SECONDS):
-            self._recorded.put(key, now)
-            self._observe(Broke(WHERE, f"{urlsplit(child.url).hostname} was not reached: {reason}"))
+            self._recorded[key] = now
+            self._record(UnexpectedError(EVENT_SOURCE, f"{urlsplit(child.url).hostname} was not reached: {reason}"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,125 +141,130 @@ class GraphResult:
     """The entries of the nodes that a query was passed to, and what they cost."""
 
     entries: list[Entry]
-    cost: Cost
-    dropped: tuple[str, ...] = ()  # rels of nodes that the budget leaves no entry for
+    cost: TokenCost
+    dropped: tuple[str, ...] = ()  # rels of nodes without an entry, for want of budget
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
-    """One question on its way to the nodes that a node leads to."""
+class GraphTraversal:
+    """One query to the nodes that a node leads to."""
 
-    exchange: "Exchange"
-    callbacks: Callbacks
+    service: "NodeService"
+    callbacks: WebhookClient
     question: QueryFrame
-    asking: "Asking"  # as it is passed on
-    children: tuple[Child, ...]
+    context: "NwpRequestContext"  # as it is passed on
+    children: tuple[ChildNode, ...]
     faults: "NodeFaults"
 
     @property
     def least(self) -> int:
-        """Bytes that entries take at least: those that only say that there was no room."""
-        return sum(self._size(_without_room(child)) for child in self.children)
+        """The bytes of the entries if each only says that there was no room for it."""
+        return sum(self._size(_room_error_entry(child)) for child in self.children)
 
-    async def entries(self, spare: int | None, spent: int) -> "GraphResult":
-        """What every node said, in order; all are asked at once. `spare` is how many bytes beyond the least there are
-        for it, and `spent` what of the budget is gone.
+    async def fetch_entries(self, spare: int | None, spent: int) -> "GraphResult":
+        """Query all nodes concurrently, and return their entries in order.
+
+        `spare` is the number of bytes beyond `least`, and `spent` the tokens of the budget already used.
         """
         if not self.children:
-            return GraphResult([], Cost(0))
-        left = None if self.asking.budget is None else max(self.asking.budget - spent, 0)
+            return GraphResult([], TokenCost(0))
+        left = None if self.context.budget is None else max(self.context.budget - spent, 0)
         tokens = None if left is None else left // len(self.children)
-        share = Share(
+        share = AnswerShare(
             None if spare is None else max(spare // len(self.children), 1),
             None if tokens is None else max(tokens - ENTRY_TOKENS, tokens // 2),
         )
-        found = await asyncio.gather(*(self._entry(child, share) for child in self.children))
-        fitting = found if spare is None else self._fitting(found, spare)
-        return await asyncio.to_thread(self._count_entries, fitting, left)
+        entries = await asyncio.gather(*(self._entry(child, share) for child in self.children))
+        shortened = entries if spare is None else self._fit_entries(entries, spare)
+        return await asyncio.to_thread(self._count_entries, shortened, left)
 
     def _count_entries(self, entries: list[Entry], left: int | None) -> "GraphResult":
-        """Count the tokens of each entry. One that exceeds the budget becomes an error, or only a name in `dropped`."""
-        counter = tokenizer(*self.asking.tokenizers)
-        kept, encoded, dropped = list[Entry](), list[bytes](), list[str]()
+        """Count the tokens of each entry. One over the budget becomes an error entry, or only a name in `dropped`."""
+        counter = find_tokenizer(*self.context.tokenizers)
+        kept_entries, encoded, dropped = list[Entry](), list[bytes](), list[str]()
         for child, entry in zip(self.children, entries, strict=True):
-            without = _failed(child, BudgetExceeded("The budget has too little left for this node"))
+            without = _error_entry(child, BudgetExceeded("The token budget left is too small for this node"))
             for form in (entry, without):
                 more = [*encoded, self._json(form)]
-                if left is None or cost(_list_of(more), counter).tokens <= left:
-                    kept, encoded = [*kept, form], more
+                if left is None or count_cost(_list_of(more), counter).tokens <= left:
+                    kept_entries, encoded = [*kept_entries, form], more
                     break
             else:
                 dropped.append(child.rel)
-        return GraphResult(kept, cost(_list_of(encoded), counter), tuple(dropped))
+        return GraphResult(kept_entries, count_cost(_list_of(encoded), counter), tuple(dropped))
 
     def _json(self, entry: Entry) -> bytes:
         """Return an entry as compact JSON, which is what tokens are counted in whatever the tier."""
-        encoded = encode_value(entry, self.asking.tier)
-        return encoded if self.asking.tier == Tier.JSON else encode_value(decode_any(encoded, Tier.MSGPACK), Tier.JSON)
+        encoded = encode_value(entry, self.context.tier)
+        return (
+            encoded
+            if self.context.tier == EncodingTier.JSON
+            else encode_value(decode_any(encoded, EncodingTier.MSGPACK), EncodingTier.JSON)
+        )
 
-    def _fitting(self, found: list[Entry], spare: int) -> list[Entry]:
-        """What one node does not need of its share the next may have."""
-        left, kept = spare, list[Entry]()
-        for child, entry in zip(self.children, found, strict=True):
-            without = _without_room(child)
+    def _fit_entries(self, entries: list[Entry], spare: int) -> list[Entry]:
+        """Replace entries that do not fit by error entries. Room that one node does not need goes to the next."""
+        left, shortened = spare, list[Entry]()
+        for child, entry in zip(self.children, entries, strict=True):
+            without = _room_error_entry(child)
             more = self._size(entry) - self._size(without)
-            kept.append(entry if more <= left else without)
+            shortened.append(entry if more <= left else without)
             left -= more if more <= left else 0
-        return kept
+        return shortened
 
     def _size(self, entry: Entry) -> int:
-        return len(encode_value(entry, self.asking.tier)) + 1
+        return len(encode_value(entry, self.context.tier)) + 1
 
-    async def _entry(self, child: Child, share: Share) -> Entry:
+    async def _entry(self, child: ChildNode, share: AnswerShare) -> Entry:
         try:
             if share.tokens == 0:
-                raise BudgetExceeded("The budget is used up")
-            async with asyncio.timeout(self._seconds):
-                data = await (self._here(child.node, share) if child.node else self._elsewhere(child, share))
+                raise BudgetExceeded("The token budget is used up")
+            async with asyncio.timeout(self._timeout):
+                data = await (self._query_local(child.node, share) if child.node else self._query_remote(child, share))
         except TimeoutError:
-            return _failed(child, TimedOut("The node did not answer in time"))
+            return _error_entry(child, TimedOut("The node did not answer in time"))
         except SiteError as error:
-            return _failed(child, error)
+            return _error_entry(child, error)
         return {"rel": child.rel, "node": child.url, "data": msgspec.Raw(data)}
 
     @property
-    def _seconds(self) -> float:
-        came_through = sum(not _MARK.match(each) for each in self.asking.trace) - 1
-        return max(SECONDS - HOP_SECONDS * came_through, LEAST_SECONDS)
+    def _timeout(self) -> float:
+        came_through = sum(not _MARK.match(entry) for entry in self.context.trace) - 1
+        return max(TIMEOUT_SECONDS - HOP_SECONDS * came_through, MIN_TIMEOUT_SECONDS)
 
-    async def _here(self, node: Node, share: Share) -> bytes:
-        asking = msgspec.structs.replace(self.asking, node=node, largest=share.room, budget=share.tokens)
-        answer = await self.exchange.query(self.question, asking)
-        return encode_value(answer.frame, asking.tier)
+    async def _query_local(self, node: Node, share: AnswerShare) -> bytes:
+        local_context = msgspec.structs.replace(self.context, node=node, largest=share.room, budget=share.tokens)
+        answer = await self.service.query(self.question, local_context)
+        return encode_value(answer.frame, local_context.tier)
 
-    async def _elsewhere(self, child: Child, share: Share) -> bytes:
-        if not is_allowed(child.url, self.exchange.config.nwp.allow_nodes):
-            raise Forbidden("The address of this node is not allowed", hint="The operator decides which nodes are.")
-        url, body = f"{address_of(child.url)}/query", encode_value(self.question, Tier.JSON)
+    async def _query_remote(self, child: ChildNode, share: AnswerShare) -> bytes:
+        if not is_allowed(child.url, self.service.config.section(NwpSettings).allow_nodes):
+            raise Forbidden("The URL of this node is not allowed", hint="The operator can allow it.")
+        url, body = f"{http_address_of(child.url)}/query", encode_value(self.question, EncodingTier.JSON)
         try:
-            status, said = await self.callbacks.ask(url, body, self._headers(share), MAX_BYTES, self._seconds)
+            status, answer = await self.callbacks.ask(url, body, self._headers(share), MAX_ANSWER_BYTES, self._timeout)
         except BadRequest as error:
-            raise Forbidden("The address of this node is not allowed", hint=error.hint) from error
+            raise Forbidden("The URL of this node is not allowed", hint=error.hint) from error
         except Unavailable as error:
             self.faults.record(child, str(error.details.get("reason", "")))
             raise
         try:
-            return encode_value(_capsule(status, said), self.asking.tier)
+            return encode_value(_parse_answer(status, answer), self.context.tier)
         except (RecursionError, OverflowError, ValueError) as error:
-            raise _nothing_of_use() from error
+            raise _invalid_answer() from error
 
-    def _headers(self, share: Share) -> dict[str, str]:
-        """What a node elsewhere is told beside the question: never who asks, nor with what."""
+    def _headers(self, share: AnswerShare) -> dict[str, str]:
+        """Return the headers for a remote node: never the caller's identity or credentials."""
         headers = {
             "Content-Type": "application/nwp-frame",
             "Accept": "application/nwp-capsule, application/json",
-            "X-NWP-Depth": str(self.asking.depth),
-            "X-NWP-Trace": ",".join(self.asking.trace)[-MAX_TRACE_CHARACTERS:],
-            "X-NWP-Request-ID": header_form(self.asking.id),
+            "X-NWP-Depth": str(self.context.depth),
+            "X-NWP-Trace": ",".join(self.context.trace)[-MAX_TRACE_CHARACTERS:],
+            "X-NWP-Request-ID": encode_header_id(self.context.id),
         }
         if share.tokens is not None:
             headers["X-NWP-Budget"] = str(share.tokens)
-        counter = tokenizer(*self.asking.tokenizers)
+        counter = find_tokenizer(*self.context.tokenizers)
         return {**headers, "X-NWP-Tokenizer": counter.name} if counter else headers
 
 
@@ -264,64 +272,70 @@ def _list_of(encoded: list[bytes]) -> bytes:
     return b"[" + b",".join(encoded) + b"]"
 
 
-def _failed(child: Child, error: SiteError) -> Entry:
-    told = failure(error)
-    code = str(error.details["code"]) if isinstance(error, Said) else told.error
-    return {"rel": child.rel, "node": child.url, "error": {"code": code, "message": told.message[:MAX_MESSAGE]}}
+def _error_entry(child: ChildNode, error: SiteError) -> Entry:
+    frame = error_frame(error)
+    code = str(error.details["code"]) if isinstance(error, RemoteNodeError) else frame.error
+    return {"rel": child.rel, "node": child.url, "error": {"code": code, "message": frame.message[:MAX_MESSAGE]}}
 
 
-def _without_room(child: Child) -> Entry:
-    return _failed(child, TooLarge("The answer has no room for this node", hint="Ask it by itself."))
+def _room_error_entry(child: ChildNode) -> Entry:
+    return _error_entry(child, TooLarge("The response has no room for this node", hint="Query it directly."))
 
 
-# What nodes elsewhere say
+# Responses of remote nodes
 
 
-def _capsule(status: int, body: bytes) -> dict[str, Any]:
-    """The answer of a node; raises what it said if that is none."""
+def _parse_answer(status: int, body: bytes) -> dict[str, Any]:
+    """Return the capsule in a remote node's response. Raises its error, or Unavailable if it is neither."""
     try:
-        said = decode_any(body, Tier.JSON)
+        answer = decode_any(body, EncodingTier.JSON)
     except FrameError as error:
-        raise _nothing_of_use() from error
-    match said:
+        raise _invalid_answer() from error
+    match answer:
         case {"data": list()} if status == 200:
-            return _plain(cast("dict[str, Any]", said), 0)
+            return _normalize_answer(cast("dict[str, Any]", answer), 0)
         case {"error": str() as code} if _is_code(code):
-            message: Any = cast("dict[str, Any]", said).get("message")
-            raise Said(message[:MAX_MESSAGE] if isinstance(message, str) else "The node refused", code=code)
+            message: Any = cast("dict[str, Any]", answer).get("message")
+            raise RemoteNodeError(
+                message[:MAX_MESSAGE] if isinstance(message, str) else "The node returned an error", code=code
+            )
         case _:
-            raise _nothing_of_use()
+            raise _invalid_answer()
 
 
-def _is_code(said: str) -> bool:
-    return len(said) <= MAX_CODE and said.isascii() and said.replace("-", "").isalnum() and said.isupper()
+def _is_code(code: str) -> bool:
+    return len(code) <= MAX_CODE and code.isascii() and code.replace("-", "").isalnum() and code.isupper()
 
 
-def _nothing_of_use() -> Unavailable:
-    return Unavailable("What the node said is no answer")
+def _invalid_answer() -> Unavailable:
+    return Unavailable("The node returned an invalid response")
 
 
-def _plain(capsule: dict[str, Any], depth: int) -> dict[str, Any]:
-    """An answer in which nodes are called `node`; some call them `node_url`. What is no graph is left out."""
+def _normalize_answer(capsule: dict[str, Any], depth: int) -> dict[str, Any]:
+    """Return an answer with `node` for what some nodes call `node_url`, and without an invalid `graph`."""
     graph: Any = capsule.get("graph")
-    others = {name: value for name, value in capsule.items() if name != "graph"}
+    members = {name: value for name, value in capsule.items() if name != "graph"}
     if not isinstance(graph, list) or depth >= MAX_NESTED:
-        return others
-    entries = [cast("dict[str, Any]", each) for each in cast("list[Any]", graph) if isinstance(each, dict)]
-    return {**others, "graph": [_plain_entry(each, depth + 1) for each in entries]}
+        return members
+    entries = [cast("dict[str, Any]", entry) for entry in cast("list[Any]", graph) if isinstance(entry, dict)]
+    return {**members, "graph": [_normalize_entry(entry, depth + 1) for entry in entries]}
 
 
-def _plain_entry(entry: dict[str, Any], depth: int) -> dict[str, Any]:
-    named = {("node" if name == "node_url" else name): value for name, value in entry.items()}
-    data: Any = named.get("data")
-    return {**named, "data": _plain(cast("dict[str, Any]", data), depth)} if isinstance(data, dict) else named
+def _normalize_entry(entry: dict[str, Any], depth: int) -> dict[str, Any]:
+    members = {("node" if name == "node_url" else name): value for name, value in entry.items()}
+    data: Any = members.get("data")
+    return (
+        {**members, "data": _normalize_answer(cast("dict[str, Any]", data), depth)}
+        if isinstance(data, dict)
+        else members
+    )
 
 
-# Addresses
+# URLs
 
 
-def address_of(url: str) -> str:
-    """Where a node is asked over HTTP: nwp:// is TLS on the same port, below /nwp."""
+def http_address_of(url: str) -> str:
+    """Return the HTTP URL of a node: nwp:// is TLS on the same port, below /nwp."""
     parts = urlsplit(url)
     if parts.scheme != "nwp":
         return url.rstrip("/")
@@ -330,39 +344,36 @@ def address_of(url: str) -> str:
 
 
 def is_allowed(url: str, prefixes: Iterable[str]) -> bool:
-    """Whether an address begins with one of these, host by host and step by step."""
-    place = _place(url)
-    allowed = filter(None, map(_place, prefixes))
-    return place is not None and any(place.is_below(each) for each in allowed)
+    """Return whether a URL lies below one of these, comparing host, port and whole path segments."""
+    place = _parse_location(url)
+    allowed = filter(None, map(_parse_location, prefixes))
+    return place is not None and any(place.is_below(prefix) for prefix in allowed)
 
 
-class _Place(NamedTuple):
+class NodeLocation(NamedTuple):
     scheme: str
     host: str
     port: int
     steps: tuple[str, ...]
 
-    def is_below(self, other: "_Place") -> bool:
+    def is_below(self, other: "NodeLocation") -> bool:
         return self[:3] == other[:3] and self.steps[: len(other.steps)] == other.steps
 
 
-def _place(url: str) -> _Place | None:
-    """What an address points to; None if that could be read in two ways."""
+def _parse_location(url: str) -> NodeLocation | None:
+    """Parse a URL. None if it is ambiguous."""
     try:
-        parts = urlsplit(address_of(url))
+        parts = urlsplit(http_address_of(url))
         port = parts.port or _PORTS[parts.scheme]
     except (ValueError, KeyError):
         return None
     steps = tuple(filter(None, parts.path.split("/")))
-    if not url.isascii() or not url.isprintable() or not _is_plain(parts) or not all(map(_is_step, steps)):
+    is_plain = bool(parts.hostname) and "@" not in parts.netloc and not parts.query and not parts.fragment
+    if not url.isascii() or not url.isprintable() or not is_plain or not all(map(_is_step, steps)):
         return None
-    return _Place(parts.scheme, (parts.hostname or "").rstrip("."), port, steps)
-
-
-def _is_plain(parts: SplitResult) -> bool:
-    return bool(parts.hostname) and "@" not in parts.netloc and not parts.query and not parts.fragment
+    return NodeLocation(parts.scheme, (parts.hostname or "").rstrip("."), port, steps)
 
 
 def _is_step(step: str) -> bool:
-    meant = unquote(step)
-    return meant not in {".", ".."} and not set(meant) & set("/\\%")
+    decoded = unquote(step)
+    return decoded not in {".", ".."} and not set(decoded) & set("/\\%")

@@ -1,7 +1,7 @@
-"""The site as nodes, made from its catalog: a Memory node for each collection, an Action node for each group of
+"""The nodes of the site, built from its catalog: a Memory node for each collection, an Action node for each group of
 operations, a Complex node that leads to all of them, and a Gateway.
 
-Everything a manifest says of a node is a function of the catalog and the settings.
+Everything in a node's manifest is a function of the catalog and the settings.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,23 +12,25 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from portico.access.budget import SUPPORTED
+from portico.access.budget import list_tokenizers
 from portico.catalog import Catalog, Collection, Kind, Operation, anchor_of
 from portico.config import Config
 from portico.operations import schema_of
+from portico.operations.calls import MAX_TIMEOUT
 from portico.operations.workflows import RUN
 from portico.protocols.documents import tag_of
 from portico.protocols.nwp.errors import UnknownNode
 from portico.protocols.nwp.frames import VERSION
-from portico.site import MAX_TIMEOUT, Site
+from portico.protocols.nwp.settings import NwpSettings
+from portico.site import Site
 
 PREFIX: Final = "/nwp"
 MANIFEST: Final = "application/nwp-manifest+json"
 SITE, OPERATIONS, GATEWAY = "site", "operations", "gateway"
 MAX_DEPTH: Final = 5  # hops into the graph
-MAX_STEPS: Final = 8  # from one JSON Schema to the next that it refers to
+MAX_STEPS: Final = 8  # references followed within a JSON Schema
 TASK_STATUS, TASK_CANCEL = "system.task.status", "system.task.cancel"
-WORKFLOW: Final = RUN  # what a gateway makes of every invocation
+WORKFLOW: Final = RUN  # the operation that a gateway calls for every invocation
 QUERY, STREAM, INVOKE = "nwp:query", "nwp:stream", "nwp:invoke"
 
 NodeType: TypeAlias = Literal["memory", "action", "complex", "gateway"]
@@ -42,46 +44,46 @@ _JSON_TYPES = {
     "object": "object",
 }
 _NULL = {"type": "null"}
-_HIDDEN = frozenset({"get_task", "cancel_task", WORKFLOW})  # said in other words here
+_HIDDEN = frozenset({"get_task", "cancel_task", WORKFLOW})  # NWP has its own actions for these
 
 
 @dataclass(frozen=True, slots=True)
-class Anchor:
-    """A schema and its name."""
+class SchemaAnchor:
+    """A schema and its id."""
 
     id: str
     schema: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
-    """An operation as a node offers it."""
+class NodeAction:
+    """An operation as an action of a node."""
 
     id: str
     operation: Operation
 
     @property
     def is_async(self) -> bool:
-        """Whether it may run as a task. What only reads is answered at once."""
+        """Whether it may run as a task. Read operations may not."""
         return self.operation.long or self.operation.kind != Kind.READ
 
     @property
-    def params(self) -> Anchor:
+    def params(self) -> SchemaAnchor:
         return _anchor_of_type(self.operation.params)
 
     @property
-    def result(self) -> Anchor:
+    def result(self) -> SchemaAnchor:
         return _anchor_of_type(self.operation.result)
 
     @property
     def spec(self) -> dict[str, Any]:
-        """What a manifest says of it."""
+        """Its entry in a manifest."""
         return {
             "description": self.operation.description,
             "params_anchor": self.params.id,
             "result_anchor": self.result.id,
             "async": self.is_async,
-            "idempotent": self.operation.idempotent or self.operation.kind == Kind.READ,
+            "idempotent": self.operation.is_idempotent,
             "timeout_ms_default": int(self.operation.timeout * 1000),
             "timeout_ms_max": int(MAX_TIMEOUT * 1000),
             "required_capability": INVOKE,
@@ -94,26 +96,26 @@ class Node:
     type: NodeType
     title: str
     description: str = ""
-    collections: Mapping[str, Anchor] = field(default_factory=dict[str, Anchor])
-    actions: Mapping[str, Action] = field(default_factory=dict[str, Action])
+    collections: Mapping[str, SchemaAnchor] = field(default_factory=dict[str, SchemaAnchor])
+    actions: Mapping[str, NodeAction] = field(default_factory=dict[str, NodeAction])
     leads_to: tuple[str, ...] = ()  # names of nodes of this site
 
     @property
     def capability(self) -> str:
-        """What an agent must hold to use it at all."""
+        """The capability that an agent needs to use the node at all."""
         return QUERY if self.collections else INVOKE
 
     @property
-    def anchors(self) -> Iterator[tuple[str, Anchor]]:
-        """Every schema it publishes, by a name; the first is the one that `.schema` shows."""
+    def anchors(self) -> Iterator[tuple[str, SchemaAnchor]]:
+        """Every schema that the node publishes, by name; `.schema` shows the first."""
         yield from self.collections.items()
         for id, action in self.actions.items():
             yield f"{id}.params", action.params
             yield f"{id}.result", action.result
 
 
-class Nodes:
-    """The nodes of a site, as its catalog is now."""
+class NodeRegistry:
+    """The nodes of a site, rebuilt when its catalog changes."""
 
     def __init__(self, site: Site, config: Config) -> None:
         self._site = site
@@ -126,64 +128,68 @@ class Nodes:
     def all(self) -> Mapping[str, Node]:
         catalog = self._site.catalog
         if catalog is not self._catalog:
-            self._nodes = {node.name: node for node in _made(self._site, catalog)}
-            self._capabilities = {name: self._offered(node) for name, node in self._nodes.items()}
+            self._nodes = {node.name: node for node in _build_nodes(self._site, catalog)}
+            self._capabilities = {name: self._capabilities_of(node) for name, node in self._nodes.items()}
             self._catalog = catalog
         return self._nodes
 
-    async def named(self, name: str) -> Node:
-        """The node of this name. Another process may just have made the collection behind it."""
-        return await self._site.gate.settled(lambda: self._named(name)) if name not in self.all else self.all[name]
+    async def get(self, name: str) -> Node:
+        """Return a node by name. Another process may just have created the collection behind it."""
+        return await self._site.access.look_up(lambda: self._get(name)) if name not in self.all else self.all[name]
 
-    def _named(self, name: str) -> Node:
-        found = self.all.get(name)
-        if found is None:
+    def _get(self, name: str) -> Node:
+        node = self.all.get(name)
+        if node is None:
             raise UnknownNode(
                 f"There is no node {name[:100]!r}", node=name[:100], hint=f"Known nodes: {', '.join(self.all)}."
             )
-        return found
+        return node
 
-    # What is said of them
+    # Manifests
 
     def url(self, node: str, base: str) -> str:
-        """The address of a node in its own scheme. HTTP is spoken on that port too, below /nwp."""
+        """Return the nwp:// URL of a node. The same port also serves HTTP, below /nwp."""
         host = urlsplit(base).hostname or "localhost"
-        shown = f"[{host}]" if ":" in host else host
-        return f"nwp://{shown}:{self._config.server.nwp_port}/{node}"
+        bracketed = f"[{host}]" if ":" in host else host
+        return f"nwp://{bracketed}:{self._config.server.nwp_port}/{node}"
 
     def id(self, node: str, base: str) -> str:
-        # A port or a slash has no place in a NID.
+        # A NID cannot contain a port or a slash.
         return f"urn:nps:node:{(urlsplit(base).hostname or 'localhost').replace(':', '.')}:{node}"
 
     def capabilities(self, node: Node) -> dict[str, bool]:
-        return self._capabilities.get(node.name) or self._offered(node)
+        return self._capabilities.get(node.name) or self._capabilities_of(node)
 
-    def _offered(self, node: Node) -> dict[str, bool]:
-        without = self._config.nwp.without
+    def _capabilities_of(self, node: Node) -> dict[str, bool]:
+        without = self._config.section(NwpSettings).without
         reads = bool(node.collections) and "query" not in without
-        hears = bool(node.collections) and "subscribe" not in without
+        subscribes = bool(node.collections) and "subscribe" not in without
         compares = reads and any(self._site.vectors(name) for name in node.collections)
-        offered = {
+        optional = {
             "query": reads,
             "stream_query": reads,
             "aggregate": reads,
-            "subscribe": hears,
-            "subscribe_filter": hears,
+            "subscribe": subscribes,
+            "subscribe_filter": subscribes,
             "vector_search": compares,
         }
         fixed = {"token_budget_hint": reads, "ext_frame": True, "e2e_enc": False, "inline_anchor": reads}
-        return {**{name: there and name not in without for name, there in offered.items()}, **fixed}
+        return {**{name: is_available and name not in without for name, is_available in optional.items()}, **fixed}
 
     def may(self, node: Node, capability: str) -> bool:
         return self.capabilities(node)[capability]
 
     def manifest(self, node: Node, base: str) -> dict[str, Any]:
-        said: dict[str, Any] = {
+        manifest: dict[str, Any] = {
             "nwp": VERSION,
             "node_id": self.id(node.name, base),
             "node_type": node.type,
             "display_name": node.title,
-            **({"min_agent_version": self._config.nwp.min_version} if self._config.nwp.min_version else {}),
+            **(
+                {"min_agent_version": self._config.section(NwpSettings).min_version}
+                if self._config.section(NwpSettings).min_version
+                else {}
+            ),
             "wire_formats": ["ncp-capsule", "msgpack", "json"],
             "preferred_format": "ncp-capsule",
             "schema_anchors": {name: anchor.id for name, anchor in node.collections.items()},
@@ -194,48 +200,48 @@ class Nodes:
             **({"actions": self.actions(node)} if node.actions else {}),
             "endpoints": self._endpoints(node, base),
             **({"graph": self.graph(node, base)} if node.type == "complex" else {}),
-            "tokenizer_support": list(SUPPORTED),
+            "tokenizer_support": list(list_tokenizers()),
         }
-        return {**said, "manifest_version": tag_of(msgspec.json.encode(said))}
+        return {**manifest, "manifest_version": tag_of(msgspec.json.encode(manifest))}
 
     def actions(self, node: Node) -> dict[str, Any]:
-        """The operations that can be called on a node. Tasks are looked at and cancelled wherever they are started."""
+        """Return the actions of a node, with those for tasks wherever tasks can be started."""
         own = {id: action.spec for id, action in node.actions.items()}
         return {**own, **_TASK_ACTIONS} if own else {}
 
     def graph(self, node: Node, base: str) -> dict[str, Any]:
-        here = [{"rel": name, "node": self.url(name, base)} for name in node.leads_to]
-        elsewhere = [{"rel": each.rel, "node": each.url} for each in self._config.nwp.node]
-        return {"refs": [*here, *elsewhere], "max_depth": MAX_DEPTH}
+        local = [{"rel": name, "node": self.url(name, base)} for name in node.leads_to]
+        remote = [{"rel": child.rel, "node": child.url} for child in self._config.section(NwpSettings).node]
+        return {"refs": [*local, *remote], "max_depth": MAX_DEPTH}
 
     def _auth(self, node: Node, base: str) -> dict[str, Any]:
-        nwp = self._config.nwp
-        needed = list(dict.fromkeys((node.capability, *nwp.capabilities)))
-        said: dict[str, Any] = {"required": nwp.auth != "none", "identity_type": nwp.auth}
+        nwp = self._config.section(NwpSettings)
+        required = list(dict.fromkeys((node.capability, *nwp.capabilities)))
+        auth: dict[str, Any] = {"required": nwp.auth != "none", "identity_type": nwp.auth}
         if nwp.auth == "nip-cert":
-            said |= {"trusted_issuers": [base, *nwp.issuers], "required_capabilities": needed}
-            said |= {"scope_check": nwp.scope_check, "ocsp_url": f"{base}/v1/agents"}
-        return said
+            auth |= {"trusted_issuers": [base, *nwp.issuers], "required_capabilities": required}
+            auth |= {"scope_check": nwp.scope_check, "ocsp_url": f"{base}/v1/agents"}
+        return auth
 
     def _rates(self) -> dict[str, int]:
-        limits, nwp = self._config.limits, self._config.nwp
-        named = limits.anonymous_per_minute if nwp.auth == "none" else limits.keys_per_minute
+        limits, nwp = self._config.limits, self._config.section(NwpSettings)
+        per_minute = limits.anonymous_per_minute if nwp.auth == "none" else limits.keys_per_minute
         return {
-            "requests_per_minute": named,
+            "requests_per_minute": per_minute,
             "max_concurrent_streams": nwp.streams,
             "max_subscriptions": nwp.subscriptions,
         }
 
     def _endpoints(self, node: Node, base: str) -> dict[str, str]:
-        may = self.capabilities(node)
-        there = {
-            "query": may["query"],
-            "stream": may["stream_query"],
+        capabilities = self.capabilities(node)
+        available = {
+            "query": capabilities["query"],
+            "stream": capabilities["stream_query"],
             "invoke": bool(node.actions),
-            "subscribe": may["subscribe"],
+            "subscribe": capabilities["subscribe"],
             "actions": bool(node.actions),
         }
-        paths = {name: f"{self.url(node.name, base)}/{name}" for name, is_there in there.items() if is_there}
+        paths = {name: f"{self.url(node.name, base)}/{name}" for name, is_there in available.items() if is_there}
         return {**paths, "schema": f"{self.url(node.name, base)}/.schema"}
 
 
@@ -249,105 +255,111 @@ _TASK_SPEC = {
 
 
 _TASK_ACTIONS = {
-    TASK_STATUS: {"description": "How a task of your own is getting on.", **_TASK_SPEC},
-    TASK_CANCEL: {"description": "Stop a task of your own.", **_TASK_SPEC},
+    TASK_STATUS: {"description": "Get the status of one of your tasks.", **_TASK_SPEC},
+    TASK_CANCEL: {"description": "Cancel one of your tasks.", **_TASK_SPEC},
 }
 
 
-def _made(site: Site, catalog: Catalog) -> Iterator[Node]:
-    """All nodes. Those of the site have their names first; a collection that is called the same gets another."""
+def _build_nodes(site: Site, catalog: Catalog) -> Iterator[Node]:
+    """Yield all nodes. A collection with the name of one of the site's own nodes gets another name."""
     public = catalog.public
-    names = {each.name: node_of(each.name) for each in public}
-    anchors = {each.name: Anchor(each.anchor_id, each.schema) for each in public}
-    groups = {each.name: _actions(catalog, each) for each in public}
-    own = {f"{SITE}.{each.name}": each for each in _own(catalog)}
-    everything = {id: action for group in groups.values() for id, action in group.items()}
-    at_home = {id: Action(id, each) for id, each in own.items()}
-    for each in public:
-        title = each.title or each.name
-        yield Node(names[each.name], "memory", title, each.description, {each.name: anchors[each.name]})
-        yield Node(f"{names[each.name]}-{OPERATIONS}", "action", f"{title}: operations", actions=groups[each.name])
-    yield Node(OPERATIONS, "action", f"{site.name}: operations", actions=at_home)
-    workflow = {f"{SITE}.{WORKFLOW}": Action(f"{SITE}.{WORKFLOW}", catalog.operations[WORKFLOW])}
-    yield Node(GATEWAY, "gateway", f"{site.name}: gateway", actions={**at_home, **everything, **workflow})
+    names = {collection.name: node_of(collection.name) for collection in public}
+    anchors = {collection.name: SchemaAnchor(collection.anchor_id, collection.schema) for collection in public}
+    groups = {collection.name: _actions(catalog, collection) for collection in public}
+    site_operations = {f"{SITE}.{collection.name}": collection for collection in _site_operations(catalog)}
+    collection_actions = {id: action for group in groups.values() for id, action in group.items()}
+    site_actions = {id: NodeAction(id, collection) for id, collection in site_operations.items()}
+    for collection in public:
+        title = collection.title or collection.name
+        yield Node(
+            names[collection.name], "memory", title, collection.description, {collection.name: anchors[collection.name]}
+        )
+        yield Node(
+            f"{names[collection.name]}-{OPERATIONS}", "action", f"{title}: operations", actions=groups[collection.name]
+        )
+    yield Node(OPERATIONS, "action", f"{site.name}: operations", actions=site_actions)
+    workflow = {f"{SITE}.{WORKFLOW}": NodeAction(f"{SITE}.{WORKFLOW}", catalog.operations[WORKFLOW])}
+    yield Node(GATEWAY, "gateway", f"{site.name}: gateway", actions={**site_actions, **collection_actions, **workflow})
     memory = tuple(names.values())
-    yield Node(SITE, "complex", site.name, collections=anchors, actions={**at_home, **everything}, leads_to=memory)
+    yield Node(
+        SITE, "complex", site.name, collections=anchors, actions={**site_actions, **collection_actions}, leads_to=memory
+    )
 
 
 def node_of(name: str) -> str:
-    """The name of the node of a collection."""
+    """Return the name of a collection's node."""
     return f"{name}-items" if name in {SITE, OPERATIONS, GATEWAY} else name
 
 
-def _own(catalog: Catalog) -> Iterator[Operation]:
+def _site_operations(catalog: Catalog) -> Iterator[Operation]:
     for name in sorted(catalog.operations):
-        each = catalog.operations[name]
-        if not each.collection and name not in _HIDDEN:
-            yield each
+        operation = catalog.operations[name]
+        if not operation.collection and name not in _HIDDEN:
+            yield operation
 
 
-def _actions(catalog: Catalog, collection: Collection) -> dict[str, Action]:
-    """What can be done with a collection: `list_recipes` is recipes.list here."""
+def _actions(catalog: Catalog, collection: Collection) -> dict[str, NodeAction]:
+    """Return the actions of a collection: `list_recipes` becomes recipes.list."""
     nouns = {collection.name.replace("-", "_"), collection.one.replace("-", "_")}
-    found: dict[str, Action] = {}
-    for each in catalog.operations.values():
-        if each.collection == collection.name:
-            verb, _, noun = each.name.partition("_")
-            id = f"{collection.name}.{verb if noun in nouns else each.name}"
-            found[id] = Action(id, each)
-    return found
+    actions: dict[str, NodeAction] = {}
+    for operation in catalog.operations.values():
+        if operation.collection == collection.name:
+            verb, _, noun = operation.name.partition("_")
+            id = f"{collection.name}.{verb if noun in nouns else operation.name}"
+            actions[id] = NodeAction(id, operation)
+    return actions
 
 
 # Schemas of parameters and results
 
 
-def _anchor_of_type(kind: Any) -> Anchor:
+def _anchor_of_type(kind: Any) -> SchemaAnchor:
     try:
-        return _kept_anchor(kind)
-    except TypeError:  # what holds a schema as somebody wrote it cannot be looked up
-        return _made_anchor(kind)
+        return _lookup_anchor(kind)
+    except TypeError:  # a type that holds a literal schema is not hashable
+        return _build_anchor(kind)
 
 
 @lru_cache(maxsize=1024)
-def _kept_anchor(kind: Any) -> Anchor:
-    return _made_anchor(kind)
+def _lookup_anchor(kind: Any) -> SchemaAnchor:
+    return _build_anchor(kind)
 
 
-def _made_anchor(kind: Any) -> Anchor:
+def _build_anchor(kind: Any) -> SchemaAnchor:
     schema = _schema_of_object(schema_of(kind))
-    return Anchor(anchor_of(schema), schema)
+    return SchemaAnchor(anchor_of(schema), schema)
 
 
 def _schema_of_object(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The members of an object that a JSON Schema describes, as fields. What is no object has none to name."""
+    """Return the properties of an object's JSON Schema as fields; none for any other schema."""
     definitions: Any = schema.get("$defs", {})
-    whole, _ = _resolved(schema, definitions)
-    whole, _ = _resolved(whole["items"], definitions) if "items" in whole else (whole, False)
-    required, members = whole.get("required", ()), whole.get("properties", {})
-    return {"fields": [_field(name, each, name in required, definitions) for name, each in members.items()]}
+    resolved, _ = _resolve(schema, definitions)
+    resolved, _ = _resolve(resolved["items"], definitions) if "items" in resolved else (resolved, False)
+    required, members = resolved.get("required", ()), resolved.get("properties", {})
+    return {"fields": [_field(name, member, name in required, definitions) for name, member in members.items()]}
 
 
 def _field(name: str, schema: Any, is_required: bool, definitions: Mapping[str, Any]) -> dict[str, Any]:
-    whole, may_lack = _resolved(schema, definitions)
-    nullable = {"nullable": True} if may_lack or not is_required else {}
-    return {"name": name, "type": _type_of(whole), **nullable}
+    resolved, is_optional = _resolve(schema, definitions)
+    nullable = {"nullable": True} if is_optional or not is_required else {}
+    return {"name": name, "type": _type_of(resolved), **nullable}
 
 
-def _resolved(schema: Any, definitions: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
-    """What a schema comes down to if it refers to another or is one or nothing, and whether it may be nothing."""
-    whole, may_lack = _object(schema), False
+def _resolve(schema: Any, definitions: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
+    """Follow references and optional types. Returns the schema, and whether null is allowed."""
+    current, is_optional = _object(schema), False
     for _ in range(MAX_STEPS):
-        reference, choices = whole.get("$ref"), whole.get("anyOf")
+        reference, choices = current.get("$ref"), current.get("anyOf")
         if isinstance(reference, str):
-            found = definitions.get(reference.removeprefix("#/$defs/"))
+            target = definitions.get(reference.removeprefix("#/$defs/"))
         elif isinstance(choices, list):
-            others = [each for each in cast("list[Any]", choices) if each != _NULL]
-            may_lack = may_lack or len(others) < len(cast("list[Any]", choices))
-            found = others[0] if len(others) == 1 else None
+            others = [choice for choice in cast("list[Any]", choices) if choice != _NULL]
+            is_optional = is_optional or len(others) < len(cast("list[Any]", choices))
+            target = others[0] if len(others) == 1 else None
         else:
             break
-        whole = _object(found)
-    return whole, may_lack
+        current = _object(target)
+    return current, is_optional
 
 
 def _object(schema: Any) -> Mapping[str, Any]:
@@ -355,9 +367,9 @@ def _object(schema: Any) -> Mapping[str, Any]:
 
 
 def _type_of(schema: Mapping[str, Any]) -> str:
-    said, values = schema.get("type"), schema.get("enum")
+    kind, values = schema.get("type"), schema.get("enum")
     if schema.get("format") == "date-time":
         return "timestamp"
-    if isinstance(values, list) and all(isinstance(each, str) for each in cast("list[Any]", values)):
+    if isinstance(values, list) and all(isinstance(value, str) for value in cast("list[Any]", values)):
         return "string"
-    return _JSON_TYPES.get(said, "object") if isinstance(said, str) else "object"
+    return _JSON_TYPES.get(kind, "object") if isinstance(kind, str) else "object"

@@ -1,36 +1,32 @@
-"""Native sessions: frames are read, answered and written, on a connection whose two sides agreed on how to talk.
+"""Native sessions: frames are read, handled and answered on a connection, after the handshake.
 
-A session never holds more than it agreed on: neither of what an agent sends nor of what one does not read. How it came
-about is not its matter, nor what a frame means.
+A session bounds its memory: both what an agent sends, and what it does not read. It knows nothing of the handshake, nor
+of what a frame means.
 """
 
 import asyncio
 import itertools
 import uuid
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias, cast
+from typing import Any, Final, Protocol, cast
 
 import msgspec
 
-from portico.access.identity import Credentials
+from portico.access.identity import RequestCredentials
 from portico.errors import RateLimited, SiteError, TooLarge, Unavailable
 from portico.network import network_of
-from portico.protocols.nwp.actions import Actions
+from portico.protocols import StreamLimit
 from portico.protocols.nwp.anchors import check_anchor
 from portico.protocols.nwp.errors import (
     MEMBERS,
-    AnchorUnknown,
-    StreamLimit,
+    StreamLimitExceeded,
     UnreadableFrame,
     code_of,
-    failure,
-    unreadable,
+    frame_problem,
 )
-from portico.protocols.nwp.feeds import Feeds
-from portico.protocols.nwp.fitting import fit_change
 from portico.protocols.nwp.frames import (
     FRAMES,
     LARGEST,
@@ -39,204 +35,166 @@ from portico.protocols.nwp.frames import (
     AnchorFrame,
     CapsFrame,
     DiffFrame,
+    EncodingTier,
     ErrorFrame,
     Frame,
     FrameError,
-    Header,
+    FrameHeader,
+    FrameType,
     IdentFrame,
     QueryFrame,
     StreamFrame,
     SubscribeFrame,
     TaskFrame,
-    Tier,
-    Type,
     decode_any,
     decode_payload,
     encode,
     encode_value,
     read_header,
 )
-from portico.protocols.nwp.handshake import Agreed, Offer, welcome
-from portico.protocols.nwp.nodes import GATEWAY, INVOKE, QUERY, SITE, STREAM, TASK_CANCEL, TASK_STATUS, Node
-from portico.protocols.nwp.service import Asking, Exchange
+from portico.protocols.nwp.handshake import HandshakeOffer, SessionTerms, welcome
+from portico.protocols.nwp.nodes import INVOKE, QUERY, SITE, STREAM
+from portico.protocols.nwp.routing import FrameRouter, RequestFrame
+from portico.protocols.nwp.service import NwpRequestContext
+from portico.protocols.nwp.writer import FrameWriter, RequestTag
 from portico.requests import Caller
-from portico.server.admission import AddressLimit
-from portico.telemetry import Broke, Observe
+from portico.site import Site
+from portico.telemetry import Recorder, UnexpectedError
 
 HEADER_BYTES: Final = 8  # at most
-MAX_HELD: Final = 16 << 20  # bytes of large answers that wait to be written, though one alone may have more
-RUNNING: Final = 32  # requests of one session at once, besides its streams
-FRAMES_AT_ONCE: Final = 64  # of one session, before others have their turn
-FLUSH_SECONDS: Final = 1.0  # for the last words to an agent
+MAX_UNREAD_BYTES: Final = 16 << 20  # of responses that wait to be written; a single one may be larger
+MAX_RUNNING: Final = 32  # concurrent requests of one session, besides its streams
+FRAMES_AT_ONCE: Final = 64  # of one session, before other sessions have their turn
+FLUSH_SECONDS: Final = 1.0  # to send the last frames when closing
 IDENT_REF: Final = "nps:system:ident:ack"
-TASKS: Final = frozenset({TASK_STATUS, TASK_CANCEL})  # what every node with actions has
-
-Request: TypeAlias = QueryFrame | ActionFrame | TaskFrame | SubscribeFrame
-Tag: TypeAlias = Mapping[str, str]  # what tells an agent which request an error is about
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """How many seconds agents have."""
+class NativeTimeouts:
+    """Timeouts of native connections, in seconds."""
 
     hello: float = 5.0
-    preamble: float = 10.0  # of one that has begun
-    reading: float = 30.0  # to read what was sent to them
-    frame: float = 20.0  # to send the rest of a frame that has begun
-    idle: float = 600.0  # to say something
-    drain: float = 5.0  # to get their answers when the server stops
+    preamble: float = 10.0  # for the rest of a preamble
+    reading: float = 30.0  # without any progress in reading responses
+    frame: float = 20.0  # for the rest of a frame
+    idle: float = 600.0
+    drain: float = 5.0  # to finish responses when the server stops
 
 
-class Answering:
-    """What answers frames, however they came."""
+class SessionHost(Protocol):
+    """What a session needs of the port that accepted it."""
 
-    def __init__(self, exchange: Exchange, actions: Actions, feeds: Feeds) -> None:
-        self.exchange = exchange
-        self.actions = actions
-        self.feeds = feeds
-        self._nodes: Mapping[str, Node] = {}
-        self._by_anchor: Mapping[str, Node] = {}
-
-    async def node(self, frame: Request, caller: Caller) -> Node:
-        """No frame names a node: what it refers to leads to one, or else it is for the site.
-
-        Of several that it could be for, it is for one that the caller's certificate covers.
-        """
-        nodes = self.exchange.nodes.all
-        match frame:
-            case QueryFrame(anchor_ref=str() as anchor) | SubscribeFrame(anchor_ref=str() as anchor) if anchor:
-                return self.current(anchor) or await self._superseded(anchor) or nodes[SITE]
-            case ActionFrame():
-                return self._covered(caller, lambda node: _has(node, frame.action_id))
-            case SubscribeFrame():  # of a stream that runs, whoever told it to
-                return self._covered(caller, lambda node: node.type == "memory")
-            case TaskFrame():
-                return nodes[GATEWAY]
-            case QueryFrame():
-                return nodes[SITE]
-
-    def _covered(self, caller: Caller, fits: Callable[[Node], bool]) -> Node:
-        nodes = self.exchange.nodes.all
-        if caller.warrant is None:
-            return nodes[SITE]
-        possible = (nodes[SITE], *(node for node in nodes.values() if fits(node)))
-        return next((each for each in possible if self.exchange.warrants.covers(caller.warrant, each)), nodes[SITE])
-
-    def current(self, reference: str) -> Node | None:
-        """The node whose records have this schema as of now."""
-        nodes = self.exchange.nodes.all
-        if nodes is not self._nodes:
-            self._nodes = nodes
-            self._by_anchor = {
-                anchor.id: node
-                for node in reversed(list(nodes.values()))  # of two with one schema the first counts
-                if node.type == "memory"
-                for anchor in node.collections.values()
-            }
-        return self._by_anchor.get(reference)
-
-    async def _superseded(self, reference: str) -> Node | None:
-        nodes = self.exchange.nodes.all
-        if not nodes[SITE].collections:
-            return None
-        try:
-            meant = await self.exchange.anchors.meant(nodes[SITE], reference, is_patient=True)
-        except AnchorUnknown:
-            return None
-        return self.current(meant.anchor.id)
-
-
-def _has(node: Node, action: str) -> bool:
-    return action in node.actions or (action in TASKS and bool(node.actions))
-
-
-class Port(Protocol):
-    """What a session has of the port that it came in by."""
-
-    answering: Answering
-    observe: Observe
-    streams: AddressLimit
-    offer: Offer
-    patience: Patience
+    router: FrameRouter
+    record: Recorder
+    streams: StreamLimit
+    offer: HandshakeOffer
+    timeouts: NativeTimeouts
     base: str
 
     def run(
-        self, work: Coroutine[Any, Any, None], done: Callable[[asyncio.Task[None]], None] | None = None
+        self, coroutine: Coroutine[Any, Any, None], on_done: Callable[[asyncio.Task[None]], None] | None = None
     ) -> asyncio.Task[None]: ...
 
     def forget(self, task: asyncio.Task[None]) -> None: ...
 
-    def left(self, session: "Session") -> None: ...
+    def remove(self, session: "NativeSession") -> None: ...
 
 
-class Flow:
-    """How many more frames of a stream its reader wants. While it does not say, any number."""
+class StreamFlow:
+    """The flow control of one stream: how many more frames its reader wants. Unlimited until the reader sets it."""
 
     def __init__(self, *, is_feed: bool) -> None:
-        self.is_feed = is_feed  # of a subscription, which can be taken up again
+        self.is_feed = is_feed  # a subscription, which can be resumed
         self.seq = 0  # of the next frame
-        self.is_ended = False  # whether its reader wants no more
+        self.is_ended = False  # the reader stopped it
         self.is_counted = True  # among the streams of its address
-        self.sending: asyncio.Task[None] | None = None
-        self._left: int | None = None
-        self._granted = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+        self._window: int | None = None
+        self._has_room = asyncio.Event()
 
     def grant(self, frames: int | None) -> None:
-        self._left = frames
-        self._granted.set()
+        self._window = frames
+        self._has_room.set()
 
     def end(self) -> None:
-        """Let one that waits come to its end."""
+        """Mark the stream as stopped, and wake it up."""
         self.is_ended = True
         self.grant(None)
 
-    async def turn(self) -> None:
-        """Wait until one more may be sent."""
-        while self._left == 0:
-            self._granted.clear()
-            await self._granted.wait()
-        if self._left is not None:
-            self._left -= 1
+    async def wait_turn(self) -> None:
+        """Wait until the reader accepts one more frame."""
+        while self._window == 0:
+            self._has_room.clear()
+            await self._has_room.wait()
+        if self._window is not None:
+            self._window -= 1
 
 
-class Session(asyncio.Protocol):
-    """A connection whose agent and site agreed on how to talk.
+class SessionIdentity:
+    """The credentials bound to a connection, and their caller."""
 
-    Requests with an id are answered as soon as they can be, those without in their order, and streams go on beside.
+    def __init__(self, site: Site, credentials: RequestCredentials) -> None:
+        self.credentials = credentials
+        self._site = site
+        self._caller: Caller | None = None
+
+    async def caller(self) -> Caller:
+        """Return the caller. Credentials are verified each time: they may have expired, or been revoked."""
+        credentials = self.credentials
+        if self._caller is None or credentials.certificate or credentials.agent:
+            caller = await self._site.access.authenticate(credentials)
+            if credentials is not self.credentials:  # another certificate was bound meanwhile
+                return caller
+            self._caller = caller
+        return self._caller
+
+    async def bind(self, credentials: RequestCredentials) -> None:
+        """Verify a certificate, and use it from now on. An invalid one also unbinds the one before."""
+        try:
+            caller = await self._site.access.authenticate(credentials)
+            await self._site.access.admit(caller)
+        except SiteError:
+            self.credentials, self._caller = RequestCredentials(address=self.credentials.address), None
+            raise
+        self.credentials, self._caller = credentials, caller
+
+
+class NativeSession(asyncio.Protocol):
+    """A native connection after its handshake.
+
+    Requests with an id are answered as soon as possible, those without in order, and streams run beside them.
     """
 
-    def __init__(self, port: Port, agreed: Agreed, shown: Credentials) -> None:
-        self.address = shown.address
-        self.network = network_of(shown.address)
+    def __init__(self, port: SessionHost, terms: SessionTerms, credentials: RequestCredentials) -> None:
+        self.address = credentials.address
+        self.network = network_of(credentials.address)
         self._port = port
-        self._agreed = agreed
-        self._patience = port.patience
+        self._terms = terms
+        self._timeouts = port.timeouts
         self._loop = asyncio.get_running_loop()
-        self._answering = port.answering
-        self._site = port.answering.exchange.site
-        # What agents send is held to the same bound as over HTTP, whatever they can read.
-        self._readable = min(agreed.payload, max(LARGEST, self._site.limits.payload_bytes))
-        self._shown = shown
-        self._known: Caller | None = None
-        self._read = bytearray()
-        self._turn: asyncio.Handle | None = None  # to go on with what was read
-        self._waiting: deque[tuple[Request | SiteError, Tag]] = deque()  # to be answered in their order
-        self._orderly: asyncio.Task[None] | None = None
-        self._identifying: asyncio.Task[None] | None = None
+        self._router = port.router
+        self._site = port.router.service.site
+        # Requests have the same bound as over HTTP, whatever size of frame the agent can read.
+        self._max_request = min(terms.payload, max(LARGEST, self._site.limits.payload_bytes))
+        self._identity = SessionIdentity(self._site, credentials)
+        self._writer = FrameWriter(terms, port.timeouts.reading)
+        self._buffer = bytearray()
+        self._next_turn: asyncio.Handle | None = None  # to continue with buffered frames
+        self._queue: deque[tuple[RequestFrame | SiteError, RequestTag]] = deque()  # to be answered in order
+        self._ordered_task: asyncio.Task[None] | None = None
+        self._identify_task: asyncio.Task[None] | None = None
         self._running: set[asyncio.Task[None]] = set()
-        self._held = 0  # bytes of answers that wait for the agent to read those before them
-        self._beside: set[asyncio.Task[None]] = set()  # streams and subscriptions
-        self._flows: dict[str, Flow] = {}
-        self._ended: deque[str] = deque(maxlen=64)  # streams: what is still said of them comes too late
-        self._ids = str(uuid.uuid4())[:24]
-        self._count = itertools.count()
+        self._unread_bytes = 0  # of responses that wait until the agent reads earlier ones
+        self._streams: set[asyncio.Task[None]] = set()  # streams and subscriptions
+        self._flows: dict[str, StreamFlow] = {}
+        self._ended_streams: deque[str] = deque(maxlen=64)  # late frames about these are ignored
+        prefix = str(uuid.uuid4())[:24]
+        self._ids = (f"{prefix}{number:012x}" for number in itertools.count())  # UUIDs for requests without an id
         self._is_draining = False
         self._is_listening = True
-        self._writable = asyncio.Event()
-        self._writable.set()
-        self._lost = asyncio.Event()
-        self._heard = self._loop.time()
-        self._looking: asyncio.TimerHandle | None = None
+        self._is_lost = asyncio.Event()
+        self._last_activity = self._loop.time()
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._frame_deadline: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport
 
@@ -244,92 +202,91 @@ class Session(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        exchange, port = self._answering.exchange, self._port
-        node = exchange.nodes.all[SITE]
-        may = {QUERY: exchange.nodes.may(node, "query"), STREAM: exchange.nodes.may(node, "stream_query")}
+        self._writer.connect(self._transport)
+        service, port = self._router.service, self._port
+        node = service.nodes.all[SITE]
+        may = {QUERY: service.nodes.may(node, "query"), STREAM: service.nodes.may(node, "stream_query")}
         held = [name for name, is_offered in {**may, INVOKE: bool(node.actions)}.items() if is_offered]
-        self._write(encode(welcome(self._agreed, port.offer, exchange.nodes.id(SITE, port.base), held), self._tier))
-        self._looking = self._loop.call_later(self._patience.idle, self._look)
+        self._writer.write(
+            encode(welcome(self._terms, port.offer, service.nodes.id(SITE, port.base), held), self._writer.tier)
+        )
+        self._idle_timer = self._loop.call_later(self._timeouts.idle, self._check_idle)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._lost.set()
-        self._port.left(self)
-        for timer in (self._looking, self._turn, self._frame_deadline):
+        self._is_lost.set()
+        self._port.remove(self)
+        for timer in (self._idle_timer, self._next_turn, self._frame_deadline):
             if timer:
                 timer.cancel()
-        self._waiting.clear()
-        for task in (*self._running, *self._beside):
+        self._queue.clear()
+        for task in (*self._running, *self._streams):
             task.cancel()
 
     def data_received(self, data: bytes) -> None:
-        self._heard = self._loop.time()
-        self._read += data
+        self._last_activity = self._loop.time()
+        self._buffer += data
         self._advance()
 
     def pause_writing(self) -> None:
-        self._writable.clear()
+        self._writer.pause()
 
     def resume_writing(self) -> None:
-        self._writable.set()
+        self._writer.resume()
 
     async def drain(self) -> None:
-        """Read no more, finish what was read, and close."""
+        """Stop reading, finish the running requests, and close."""
         self._is_draining = True
         self._listen(False)
-        running = self._running | self._beside
+        running = self._running | self._streams
         if running:
-            await asyncio.wait(running, timeout=self._patience.drain)
+            await asyncio.wait(running, timeout=self._timeouts.drain)
         for id, flow in self._flows.items():
-            self._write(encode(_broken(id, flow, Unavailable("The server is stopping")), self._tier))
+            self._writer.write(encode(_abort_frame(id, flow, Unavailable("The server is stopping")), self._writer.tier))
         self._transport.close()
         try:
             async with asyncio.timeout(FLUSH_SECONDS):
-                await self._lost.wait()
+                await self._is_lost.wait()
         except TimeoutError:
             self._transport.abort()
 
-    def _look(self) -> None:
-        """End a connection on which nothing happens, or that was closed before its agent read the last words."""
-        left = self._patience.idle - (self._loop.time() - self._heard)
+    def _check_idle(self) -> None:
+        """Abort an idle connection, or one whose agent does not read the last frames before closing."""
+        left = self._timeouts.idle - (self._loop.time() - max(self._last_activity, self._writer.last_write))
         if self._transport.is_closing() or left <= 0:
             self._transport.abort()
         else:
-            self._looking = self._loop.call_later(left, self._look)
+            self._idle_timer = self._loop.call_later(left, self._check_idle)
 
     # Reading
 
     @property
-    def _tier(self) -> Tier:
-        return self._agreed.tier
-
-    @property
     def _is_busy(self) -> bool:
-        has_enough = len(self._waiting) + len(self._running) >= RUNNING
-        return has_enough or self._identifying is not None or self._is_draining or self._transport.is_closing()
+        has_enough = len(self._queue) + len(self._running) >= MAX_RUNNING
+        return has_enough or self._identify_task is not None or self._is_draining or self._transport.is_closing()
 
     def _advance(self) -> None:
-        """Take in as many frames as there are and as can be worked on; more is not even read.
+        """Handle buffered frames until the session is busy, and stop reading then.
 
-        After so many it is the turn of others.
+        After FRAMES_AT_ONCE frames other sessions have their turn.
         """
-        if self._turn:
-            self._turn.cancel()
-            self._turn = None
+        if self._next_turn:
+            self._next_turn.cancel()
+            self._next_turn = None
         try:
             for _ in range(FRAMES_AT_ONCE):
-                if not self._read or self._is_busy or not (header := self._next()):
+                if not self._buffer or self._is_busy or not (header := self._next_header()):
                     break
                 end = header.size + header.length
-                raw = bytes(self._read[:end])
-                del self._read[:end]
+                raw = bytes(self._buffer[:end])
+                del self._buffer[:end]
                 self._clear_frame_deadline()
-                self._take(header, raw)
+                self._receive(header, raw)
             else:
-                self._turn = self._loop.call_soon(self._advance)
-        except FrameError as error:  # nobody knows where the next one begins
-            self._write(_refusal(unreadable(error), {}, self._tier))
+                self._next_turn = self._loop.call_soon(self._advance)
+        except FrameError as error:  # the start of the next frame is unknown
+            self._writer.write(self._writer.encode_error(frame_problem(error), {}))
             self._transport.close()
-        self._listen(not self._is_busy and self._turn is None)
+        self._listen(not self._is_busy and self._next_turn is None)
         self._limit_frame()
 
     def _clear_frame_deadline(self) -> None:
@@ -338,10 +295,10 @@ class Session(asyncio.Protocol):
             self._frame_deadline = None
 
     def _limit_frame(self) -> None:
-        """Give a frame that has begun a deadline, unless it is this side that does not read."""
-        is_partial = bool(self._read) and self._is_listening
+        """Set a deadline for a partial frame, unless it is this side that does not read."""
+        is_partial = bool(self._buffer) and self._is_listening
         if is_partial and self._frame_deadline is None:
-            self._frame_deadline = self._loop.call_later(self._patience.frame, self._transport.abort)
+            self._frame_deadline = self._loop.call_later(self._timeouts.frame, self._transport.abort)
         elif not is_partial:
             self._clear_frame_deadline()
 
@@ -354,23 +311,23 @@ class Session(asyncio.Protocol):
         else:
             self._transport.pause_reading()
 
-    def _next(self) -> Header | None:
-        """The header of a frame that is there as a whole. What it says is believed before anything is kept for it."""
-        header = read_header(bytes(self._read[:HEADER_BYTES]))
+    def _next_header(self) -> FrameHeader | None:
+        """Return the header of the next frame, if all of it has arrived. Its length is checked before buffering it."""
+        header = read_header(bytes(self._buffer[:HEADER_BYTES]))
         if header is None:
             return None
-        if header.length > self._readable:
-            message = f"The payload has {header.length} bytes; a request may have {self._readable}"
+        if header.length > self._max_request:
+            message = f"The payload has {header.length} bytes; at most {self._max_request} are allowed"
             raise FrameError("NCP-FRAME-PAYLOAD-TOO-LARGE", message)
-        return header if len(self._read) >= header.size + header.length else None
+        return header if len(self._buffer) >= header.size + header.length else None
 
-    def _take(self, header: Header, raw: bytes) -> None:
+    def _receive(self, header: FrameHeader, raw: bytes) -> None:
         try:
             frame = decode_payload(header, raw[header.size :])
         except FrameError as error:
-            if header.type != Type.ERROR:  # to be told of an error is no reason to tell of one
+            if header.type != FrameType.ERROR:  # an invalid ErrorFrame is not answered with another
                 wrong = MEMBERS.get(FRAMES.get(header.type, Frame), UnreadableFrame)
-                self._ask(unreadable(error, wrong), _tag_of_payload(raw[header.size :], header.tier))
+                self._enqueue(frame_problem(error, wrong), _tag_of_payload(raw[header.size :], header.tier))
             return
         match frame:
             case QueryFrame(stream=True):
@@ -378,7 +335,7 @@ class Session(asyncio.Protocol):
             case SubscribeFrame(action="subscribe"):
                 self._open(frame, self._follow)
             case QueryFrame() | ActionFrame() | TaskFrame() | SubscribeFrame():
-                self._ask(frame, _tag(frame))
+                self._enqueue(frame, _tag(frame))
             case StreamFrame():
                 self._grant(frame)
             case IdentFrame():
@@ -386,263 +343,218 @@ class Session(asyncio.Protocol):
             case ErrorFrame():
                 pass
             case _:
-                self._ask(_unwanted(frame), {})
+                self._enqueue(_frame_error(frame), {})
 
-    def _ask(self, asked: Request | SiteError, tag: Tag) -> None:
+    def _enqueue(self, request: RequestFrame | SiteError, tag: RequestTag) -> None:
         if "request_id" in tag:
-            self._run(self._answer(asked, tag), tag)
+            self._run(self._answer(request, tag), tag)
             return
-        self._waiting.append((asked, tag))
-        if self._orderly is None:
-            self._orderly = self._run(self._answer_in_order(), {})
+        self._queue.append((request, tag))
+        if self._ordered_task is None:
+            self._ordered_task = self._run(self._answer_in_order(), {})
 
-    def _run(self, work: Coroutine[Any, Any, None], tag: Tag) -> asyncio.Task[None]:
-        task = self._port.run(work, lambda ended: self._done(ended, tag))
+    def _run(self, coroutine: Coroutine[Any, Any, None], tag: RequestTag) -> asyncio.Task[None]:
+        task = self._port.run(coroutine, lambda finished: self._finish(finished, tag))
         self._running.add(task)
         return task
 
-    def _done(self, task: asyncio.Task[None], tag: Tag) -> None:
+    def _finish(self, task: asyncio.Task[None], tag: RequestTag) -> None:
         self._port.forget(task)
         self._running.discard(task)
-        self._beside.discard(task)
+        self._streams.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            self._port.observe(Broke("native", type(error).__name__, error))
-            self._write(_refusal(SiteError("The server failed"), tag, self._tier))
-        if task is self._orderly:
-            self._orderly = self._run(self._answer_in_order(), {}) if self._waiting else None
-        if task is self._identifying:
-            self._identifying = None
-        if (self._read or not self._is_listening) and not self._transport.is_closing():
+            self._port.record(UnexpectedError("native", type(error).__name__, error))
+            self._writer.write(self._writer.encode_error(SiteError("The server failed"), tag))
+        if task is self._ordered_task:
+            self._ordered_task = self._run(self._answer_in_order(), {}) if self._queue else None
+        if task is self._identify_task:
+            self._identify_task = None
+        if (self._buffer or not self._is_listening) and not self._transport.is_closing():
             self._advance()
 
     # Answering
 
     async def _answer_in_order(self) -> None:
-        while self._waiting:
-            asked, tag = self._waiting.popleft()
-            await self._answer(asked, tag)
+        while self._queue:
+            request, tag = self._queue.popleft()
+            await self._answer(request, tag)
 
-    async def _answer(self, asked: Request | SiteError, tag: Tag) -> None:
-        if self._held:  # no more work for an agent that does not read the answers it has
-            await self._until_writable()
+    async def _answer(self, request: RequestFrame | SiteError, tag: RequestTag) -> None:
+        if self._unread_bytes:  # take no more requests from an agent that does not read its responses
+            await self._writer.wait_writable()
         try:
-            written = self._written(await self._answered(asked, tag))
-            if self._held and len(written) > LARGEST and self._held + len(written) > MAX_HELD:
-                raise _unread(asked, self._held)
+            encoded = self._writer.encode(await self._handle(request, tag))
+            if self._unread_bytes and len(encoded) > LARGEST and self._unread_bytes + len(encoded) > MAX_UNREAD_BYTES:
+                raise _unread_error(request, self._unread_bytes)
         except SiteError as error:
-            written = _refusal(error, tag, self._tier)
-        self._held += len(written)
+            encoded = self._writer.encode_error(error, tag)
+        self._unread_bytes += len(encoded)
         try:
-            await self._send(written)
+            await self._writer.send(encoded)
         finally:
-            self._held -= len(written)
+            self._unread_bytes -= len(encoded)
 
-    async def _answered(self, asked: Request | SiteError, tag: Tag) -> Frame:
-        caller = await self._caller()
-        if isinstance(asked, SiteError):
-            async with self._site.gate.charging(caller):
-                raise asked
-        asking = await self._asking(asked, caller, tag)
-        match asked:
-            case QueryFrame():
-                return (await self._answering.exchange.query(asked, asking)).frame
-            case SubscribeFrame():
-                flow = self._flows.get(asked.stream_id)
-                told = await self._answering.feeds.told(asked, asking)
-                if flow and asked.action == "unsubscribe":
-                    flow.end()
-                return told
-            case ActionFrame() | TaskFrame():
-                return (await self._answering.actions.invoke(asked, asking)).frame
+    async def _handle(self, request: RequestFrame | SiteError, tag: RequestTag) -> Frame:
+        caller = await self._identity.caller()
+        with await self._site.access.admit(caller):
+            if isinstance(request, SiteError):
+                raise request
+            context = await self._context(request, caller, tag)
+            match request:
+                case QueryFrame():
+                    return (await self._router.service.query(request, context)).frame
+                case SubscribeFrame():
+                    flow = self._flows.get(request.stream_id)
+                    frame = await self._router.feeds.manage(request, context)
+                    if flow and request.action == "unsubscribe":
+                        flow.end()
+                    return frame
+                case ActionFrame() | TaskFrame():
+                    return (await self._router.actions.invoke(request, context)).frame
 
-    async def _asking(self, frame: Request, caller: Caller, tag: Tag) -> Asking:
-        node = await self._answering.node(frame, caller)
-        id, most = tag.get("request_id") or self._new_id(), self._agreed.payload
-        return Asking(caller, node, self._port.base, id, self._tier, min(most, LARGEST), max_payload=most)
+    async def _context(self, frame: RequestFrame, caller: Caller, tag: RequestTag) -> NwpRequestContext:
+        node = await self._router.node(frame, caller)
+        id, most = tag.get("request_id") or next(self._ids), self._terms.payload
+        return NwpRequestContext(
+            caller, node, self._port.base, id, self._writer.tier, min(most, LARGEST), max_payload=most
+        )
 
-    def _new_id(self) -> str:
-        """A UUID for a request that has none: one of the session, counted on."""
-        return f"{self._ids}{next(self._count):012x}"
+    # Credentials
 
-    # Who is calling
-
-    async def _caller(self) -> Caller:
-        """Who is calling. What was shown is looked at again each time: it may have expired, or been revoked."""
-        if self._known is None or self._has_shown:
-            shown = self._shown
-            known = await self._site.caller(shown)
-            if shown is not self._shown:  # another certificate was bound meanwhile
-                return known
-            self._known = known
-        return self._known
-
-    @property
-    def _has_shown(self) -> bool:
-        return bool(self._shown.ident or self._shown.agent)
-
-    def _identify(self, frame: IdentFrame, payload: bytes, tier: Tier) -> None:
-        """Bind a certificate to the connection. Nothing else is read before it is known to be good."""
+    def _identify(self, frame: IdentFrame, payload: bytes, tier: EncodingTier) -> None:
+        """Bind a certificate to the connection. Nothing else is read until it is verified."""
         try:
-            shown = Credentials(ident=_as_json(payload, tier), address=self.address)
+            credentials = RequestCredentials(certificate=_as_json(payload, tier), address=self.address)
         except FrameError as error:
-            self._ask(unreadable(error), {})
+            self._enqueue(frame_problem(error), {})
             return
-        self._identifying = self._run(self._bind(frame.nid, shown), {})
+        self._identify_task = self._run(self._bind(frame.nid, credentials), {})
 
-    async def _bind(self, nid: str, shown: Credentials) -> None:
+    async def _bind(self, nid: str, credentials: RequestCredentials) -> None:
         try:
-            known = await self._site.caller(shown)
-            await self._site.gate.spend(known)
-            self._shown, self._known = shown, known
+            await self._identity.bind(credentials)
             accepted = {"nid": nid, "status": "accepted"}
-            written = self._written(CapsFrame(anchor_ref=IDENT_REF, count=1, data=[accepted]))
+            encoded = self._writer.encode(CapsFrame(anchor_ref=IDENT_REF, count=1, data=[accepted]))
         except SiteError as error:
-            self._shown, self._known = Credentials(address=self.address), None
-            written = _refusal(error, {}, self._tier)
-        await self._send(written)
+            encoded = self._writer.encode_error(error, {})
+        await self._writer.send(encoded)
 
     # Streams
 
     def _open(self, frame: QueryFrame | SubscribeFrame, begin: Callable[..., Coroutine[Any, Any, None]]) -> None:
         tag = _tag(frame)
-        id = next(iter(tag.values()), None) or self._new_id()
+        id = next(iter(tag.values()), None) or next(self._ids)
         older = self._flows.get(id)
         refusal = self._refusal_of(frame, older)
         if refusal:
-            self._ask(refusal, tag)
+            self._enqueue(refusal, tag)
             return
-        if older and older.sending:
-            older.sending.cancel()
-            older.is_counted = False  # the new one has its place
-        flow = self._flows[id] = Flow(is_feed=isinstance(frame, SubscribeFrame))
-        flow.sending = self._port.run(begin(frame, id, flow), lambda ended: self._end(ended, tag, id, flow))
-        self._beside.add(flow.sending)
+        if older and older.task:
+            older.task.cancel()
+            older.is_counted = False  # the new stream takes its place
+        flow = self._flows[id] = StreamFlow(is_feed=isinstance(frame, SubscribeFrame))
+        flow.task = self._port.run(begin(frame, id, flow), lambda task: self._finish_stream(task, tag, id, flow))
+        self._streams.add(flow.task)
 
-    def _refusal_of(self, frame: QueryFrame | SubscribeFrame, older: Flow | None) -> SiteError | None:
-        """Why a stream cannot begin beside the others. Only a subscription is taken up while it runs (NWP 8.2).
+    def _refusal_of(self, frame: QueryFrame | SubscribeFrame, older: StreamFlow | None) -> SiteError | None:
+        """Return why a stream cannot start; None counts it for its address.
 
-        A stream that can begin is counted for its address.
+        Only a subscription can be resumed while it runs (NWP 8.2).
         """
         is_taken_up = isinstance(frame, SubscribeFrame) and frame.resume_from_seq is not None
         if older and not (older.is_feed and is_taken_up):
-            return StreamLimit("A stream of this id is running", limit=1, hint="End it, or choose another id.")
-        most = self._agreed.streams
-        if len(self._beside) - bool(older) >= most:
-            return StreamLimit(f"{most} streams were agreed on", limit=most, hint="End one of them.")
+            return StreamLimitExceeded(
+                "A stream with this id is already running", limit=1, hint="Stop it first, or use another id."
+            )
+        most = self._terms.streams
+        if len(self._streams) - bool(older) >= most:
+            return StreamLimitExceeded(
+                f"The handshake allows {most} concurrent streams", limit=most, hint="Stop one of them first."
+            )
         if not older and not self._port.streams.acquire(self.address):
             refusal = self._port.streams.refusal("streams")
-            return StreamLimit(refusal.message, hint=refusal.hint, **refusal.details)
+            return StreamLimitExceeded(refusal.message, hint=refusal.hint, **refusal.details)
         return None
 
-    def _end(self, task: asyncio.Task[None], tag: Tag, id: str, flow: Flow) -> None:
+    def _finish_stream(self, task: asyncio.Task[None], tag: RequestTag, id: str, flow: StreamFlow) -> None:
         if flow.is_counted:
             self._port.streams.release(self.address)
         if self._flows.get(id) is flow:
             del self._flows[id]
-            self._ended.append(id)
-        self._done(task, tag)
+            self._ended_streams.append(id)
+        self._finish(task, tag)
 
-    async def _stream(self, frame: QueryFrame, id: str, flow: Flow) -> None:
-        feeds, exchange = self._answering.feeds, self._answering.exchange
+    async def _stream(self, frame: QueryFrame, id: str, flow: StreamFlow) -> None:
+        feeds, service = self._router.feeds, self._router.service
         try:
-            asking = await self._asking(frame, await self._caller(), {"request_id": id})
-            async with aclosing(feeds.stopping(exchange.stream(frame, asking), asking)) as parts:
-                async for part in parts:
-                    await flow.turn()
-                    if flow.is_ended:  # what waited goes beyond what its reader wanted
-                        await self._send(self._written(_end_of(part)))
-                        break
-                    await self._send(self._written(part, is_final=part.is_last))
-                    flow.seq = part.seq + 1
+            caller = await self._identity.caller()
+            with await self._site.access.admit(caller):
+                context = await self._context(frame, caller, {"request_id": id})
+                async with aclosing(feeds.make_stoppable(service.stream(frame, context), context)) as parts:
+                    async for part in parts:
+                        await flow.wait_turn()
+                        if flow.is_ended:  # stopped while it waited
+                            # The last frame of a stream that its reader stopped has no records.
+                            end = StreamFrame(stream_id=part.stream_id, seq=part.seq, is_last=True, data=[])
+                            await self._writer.send(self._writer.encode(end))
+                            break
+                        await self._writer.send(self._writer.encode(part, is_final=part.is_last))
+                        flow.seq = part.seq + 1
         except SiteError as error:
-            tier, tag = self._tier, _tag(frame)
-            await self._send(encode(_broken(id, flow, error), tier) if flow.seq else _refusal(error, tag, tier))
+            tier, tag = self._writer.tier, _tag(frame)
+            await self._writer.send(
+                encode(_abort_frame(id, flow, error), tier) if flow.seq else self._writer.encode_error(error, tag)
+            )
 
-    async def _follow(self, frame: SubscribeFrame, id: str, flow: Flow) -> None:
+    async def _follow(self, frame: SubscribeFrame, id: str, flow: StreamFlow) -> None:
         try:
-            # It lasts as long as what it was opened with, whatever is shown later on the same connection.
-            shown = self._shown
-            asking = await self._asking(frame, await self._caller(), {})
-            # Who follows need not say anything: that something is written shows whether they are there.
-            quiet = self._patience.idle / 2
-            feed = await self._answering.feeds.open(frame, asking, lambda: self._site.caller(shown), quiet)
+            # A subscription depends on the credentials that opened it, not on those bound later.
+            credentials = self._identity.credentials
+            caller = await self._identity.caller()
+            # A subscriber need not send anything: heartbeats show whether it is still connected.
+            quiet = self._timeouts.idle / 2
+            with await self._site.access.admit(caller):
+                context = await self._context(frame, caller, {})
+                feed = await self._router.feeds.open(
+                    frame, context, lambda: self._site.access.authenticate(credentials), quiet
+                )
             try:
-                await self._send(self._written(feed.ack))
-                async with aclosing(cast("AsyncGenerator[Frame]", aiter(feed))) as events:
-                    async for each in events:
-                        await flow.turn()
+                await self._writer.send(self._writer.encode(feed.ack))
+                async with aclosing(cast("AsyncGenerator[Frame]", aiter(feed))) as frames:
+                    async for event in frames:
+                        await flow.wait_turn()
                         if flow.is_ended:
                             break
-                        await self._send(self._change(_with_stream(each, id)))
+                        await self._writer.send(self._writer.encode_change(_with_stream(event, id)))
             finally:
                 await feed.aclose()
         except SiteError as error:
-            await self._send(_refusal(error, _tag(frame), self._tier))
+            await self._writer.send(self._writer.encode_error(error, _tag(frame)))
 
     def _grant(self, frame: StreamFrame) -> None:
-        """What an agent says of a stream that it reads: how many more frames it wants."""
+        """Set how many more frames of a stream the agent accepts."""
         flow = self._flows.get(frame.stream_id)
         if flow:
             flow.grant(None if frame.window_size is None else max(frame.window_size, 0))
-        elif frame.stream_id not in self._ended:
+        elif frame.stream_id not in self._ended_streams:
             tag = {"stream_id": frame.stream_id[:MAX_ID]}
-            self._ask(UnreadableFrame("There is no such stream", code="NCP-STREAM-NOT-FOUND"), tag)
-
-    # Writing
-
-    def _written(self, frame: Frame, *, is_final: bool = True) -> bytes:
-        try:
-            return encode(frame, self._tier, is_final=is_final, largest=self._agreed.payload)
-        except FrameError as error:
-            raise unreadable(error) from error
-
-    def _change(self, frame: Frame) -> bytes:
-        """Encode a change without the values that the agent's frames have no room for, so that the next can follow."""
-        try:
-            return encode(frame, self._tier, largest=self._agreed.payload)
-        except FrameError:
-            if not isinstance(frame, DiffFrame):
-                raise
-            return self._written(fit_change(frame, self._agreed.payload, self._tier))
-
-    async def _send(self, written: bytes) -> None:
-        """Write, once the agent has read most of what was written before. One that does not read is left."""
-        if not self._writable.is_set():
-            await self._until_writable()
-        self._heard = self._loop.time()
-        self._write(written)
-
-    async def _until_writable(self) -> None:
-        while not self._writable.is_set():
-            unread = self._transport.get_write_buffer_size()
-            try:
-                async with asyncio.timeout(self._patience.reading):
-                    await self._writable.wait()
-            except TimeoutError:
-                # A large frame takes a while on a slow line: whoever reads on is waited for.
-                if unread - self._transport.get_write_buffer_size() < LARGEST:
-                    self._transport.abort()
-                    await self._loop.create_future()  # which the end of the connection cancels
-
-    def _write(self, written: bytes) -> None:
-        if not self._transport.is_closing():
-            self._transport.write(written)
+            self._enqueue(UnreadableFrame("There is no stream with this id", code="NCP-STREAM-NOT-FOUND"), tag)
 
 
-def _tag(frame: Request) -> Tag:
-    """What an agent calls a request."""
+def _tag(frame: RequestFrame) -> RequestTag:
+    """Return the member that identifies a request."""
     if isinstance(frame, SubscribeFrame):
         return {"stream_id": frame.stream_id} if frame.stream_id else {}
     return {"request_id": frame.request_id} if frame.request_id else {}
 
 
-def _tag_of_payload(payload: bytes, tier: Tier) -> Tag:
-    """What an agent calls a request that cannot be read."""
+def _tag_of_payload(payload: bytes, tier: EncodingTier) -> RequestTag:
+    """Return the member that identifies an invalid request."""
     try:
-        said = decode_any(payload, tier)
+        members = decode_any(payload, tier)
     except FrameError:
         return {}
-    match said:
+    match members:
         case {"request_id": str(id)} if 0 < len(id) <= MAX_ID:
             return {"request_id": id}
         case {"stream_id": str(id)} if 0 < len(id) <= MAX_ID:
@@ -651,50 +563,36 @@ def _tag_of_payload(payload: bytes, tier: Tier) -> Tag:
             return {}
 
 
-def _as_json(payload: bytes, tier: Tier) -> bytes:
-    """A certificate as its authority wrote it before somebody packed it."""
-    if tier == Tier.JSON:
+def _as_json(payload: bytes, tier: EncodingTier) -> bytes:
+    """Return a certificate as the JSON that its authority signed."""
+    if tier == EncodingTier.JSON:
         return payload
     try:
-        return encode_value(decode_any(payload, tier), Tier.JSON)
+        return encode_value(decode_any(payload, tier), EncodingTier.JSON)
     except (TypeError, ValueError) as error:
-        raise FrameError("NCP-FRAME-UNKNOWN-TYPE", "A certificate holds only what JSON can say") from error
+        raise FrameError("NCP-FRAME-UNKNOWN-TYPE", "A certificate must have a JSON form") from error
 
 
-def _refusal(error: SiteError, tag: Tag, tier: Tier) -> bytes:
-    """An error as it is sent. Agents of 0.4 look for its request in the details."""
-    told = failure(error, tag.get("request_id"))
-    try:
-        return encode(msgspec.structs.replace(told, details={**told.details, **tag}), tier)
-    except OverflowError:  # a number that an agent wrote in JSON, and that MessagePack has no room for
-        return encode(msgspec.structs.replace(told, details={**tag}), tier)
+def _unread_error(request: RequestFrame | SiteError, unread: int) -> SiteError:
+    """Return the error that replaces a response while too many bytes of earlier ones are unread.
 
-
-def _unread(asked: Request | SiteError, unread: int) -> SiteError:
-    """Return the error that takes the place of an answer while too many bytes of other answers are unread.
-
-    It asks for a repetition only if nothing was done.
+    It suggests repeating the request only if that is safe.
     """
-    message = f"{unread} bytes of answers on this connection are unread; {MAX_HELD} are allowed"
-    if isinstance(asked, ActionFrame | TaskFrame):
+    message = f"{unread} bytes of responses on this connection are unread; {MAX_UNREAD_BYTES} are allowed"
+    if isinstance(request, ActionFrame | TaskFrame):
         return TooLarge(
-            f"The action was done, but its result was dropped: {message}",
-            limit=MAX_HELD,
+            f"The action succeeded, but its result was dropped: {message}",
+            limit=MAX_UNREAD_BYTES,
             completed=True,
-            hint="Read answers before you send more requests. If the action has an `idempotency_key`, repeat it with "
+            hint="Read responses before you send more requests. If the action has an `idempotency_key`, repeat it with "
             "that key to get its result.",
         )
-    return RateLimited(message, retry_after=1, hint="Read answers before you send more requests.")
+    return RateLimited(message, retry_after=1, hint="Read responses before you send more requests.")
 
 
-def _broken(id: str, flow: Flow, error: SiteError) -> StreamFrame:
-    """The last frame of a stream that cannot go on."""
+def _abort_frame(id: str, flow: StreamFlow, error: SiteError) -> StreamFrame:
+    """Return the last frame of a stream that failed."""
     return StreamFrame(stream_id=id, seq=flow.seq, is_last=True, data=[], error_code=code_of(error).error)
-
-
-def _end_of(part: StreamFrame) -> StreamFrame:
-    """The last frame of a stream that its reader ended, in the place of one with records."""
-    return StreamFrame(stream_id=part.stream_id, seq=part.seq, is_last=True, data=[])
 
 
 def _with_stream(frame: Frame, id: str) -> Frame:
@@ -703,14 +601,14 @@ def _with_stream(frame: Frame, id: str) -> Frame:
     return msgspec.structs.replace(frame, details={**frame.details, "stream_id": id})
 
 
-def _unwanted(frame: Frame) -> SiteError:
-    """Why a frame is not read here that is one."""
+def _frame_error(frame: Frame) -> SiteError:
+    """Return the error for a valid frame of a type that agents do not send."""
     try:
         if isinstance(frame, AnchorFrame):
             check_anchor(frame)
     except FrameError as error:
-        return unreadable(error)
+        return frame_problem(error)
     if isinstance(frame, DiffFrame) and frame.patch_format not in {None, "json_patch"}:
-        return UnreadableFrame("Changes are told as JSON Patch here", code="NCP-DIFF-FORMAT-UNSUPPORTED")
-    told = f"A frame of type 0x{frame.TYPE:02X} is not read here"
-    return UnreadableFrame(told, code="NCP-FRAME-UNKNOWN-TYPE")
+        return UnreadableFrame("Changes must be JSON Patch", code="NCP-DIFF-FORMAT-UNSUPPORTED")
+    message = f"A frame of type 0x{frame.TYPE:02X} is not read here"
+    return UnreadableFrame(message, code="NCP-FRAME-UNKNOWN-TYPE")

@@ -10,19 +10,19 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from portico.protocols.documents import document
-from portico.protocols.rest.operations import answering, metered
+from portico.protocols.problems import make_handler
 from portico.requests import Caller
 from portico.site import Site
-from portico.web.inspect import inspect_page
-from portico.web.style import ASKING_HEADERS
+from portico.web.style import APP_HEADERS
+from portico.web.tools import inspect_page
 
 PATH: Final = "/inspect"
 
 
 def routes(site: Site, chat: str) -> list[BaseRoute]:
-    """The address of this face."""
+    """Return the route of the page."""
 
     async def show(request: Request, _: Caller) -> Response:
-        return document(request, inspect_page(site.name, chat), "text/html", ASKING_HEADERS, server=None)
+        return document(request, inspect_page(site.name, chat), "text/html", APP_HEADERS, server=None)
 
-    return [Route(PATH, answering(metered(show, site), site), methods=["GET"])]
+    return [Route(PATH, make_handler(show), methods=["GET"])]

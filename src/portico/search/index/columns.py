@@ -1,4 +1,4 @@
-"""Fields of many items as arrays: a filter is a mask, an order a list of places. Knows no store."""
+"""The fields of many items as arrays: a filter becomes a mask, an order a list of positions. Knows no store."""
 
 import heapq
 import threading
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from portico.catalog import ID, NUMERIC, Collection, Field, FieldType, storable
+from portico.items import MAX_EXACT_INTEGER
 from portico.query import (
     NEGATIONS,
     TEXT_BEHIND,
@@ -22,20 +23,19 @@ from portico.query import (
     Or,
     Order,
     compare,
-    compiled,
+    compile_pattern,
     operand,
 )
 
-MAX_TEXT = 200  # longer texts stay in the store; conditions on them are asked there
+MAX_TEXT = 200  # longer texts stay in the store, which tests conditions on them
 MAX_DEPTH = 4
-MAX_MASKS = 64  # that are kept, of each set of items
-MAX_PARTS = 16  # of a condition whose mask is kept
+MAX_MASKS = 64  # cached for each set of items
+MAX_VALUES = 16  # values of a condition whose mask is cached
 MAX_ORDERS = 8
-SORTED = 10_000  # values in one go
-WALKED = 4096  # places of an order that are looked at in one go
+SORT_CHUNK = 10_000  # values sorted at a time
+SCAN_CHUNK = 4096  # positions of an order that are scanned at a time
 Mask: TypeAlias = NDArray[np.bool_]
 Ints: TypeAlias = NDArray[np.int32]
-_EXACT = 2**53  # integers beyond this are not exact as float64
 _SCALE: dict[str, Callable[[Any, Any], Mask]] = {
     "eq": np.equal,
     "lt": np.less,
@@ -47,18 +47,18 @@ _SCALE: dict[str, Callable[[Any, Any], Mask]] = {
 K = TypeVar("K")
 V = TypeVar("V")
 Entry: TypeAlias = tuple[type, Any, bool]
-Leaf: TypeAlias = tuple[str, Any, bool]  # path, value, whether it stood in an array
+Leaf: TypeAlias = tuple[str, Any, bool]  # path, value, whether it is an element of an array
 
 
 class _Present:
-    """Stands for an object or an array as a whole: there, and equal to nothing."""
+    """Stands for an object or an array as a whole: it exists and equals nothing."""
 
 
 PRESENT = _Present()
 
 
 class NeedsStore(Exception):
-    """This column does not hold enough to test the condition."""
+    """The columns do not hold enough to test a condition or to sort; the store has to."""
 
 
 class Column:
@@ -74,64 +74,64 @@ class Column:
         kind: FieldType,
     ) -> None:
         self.values = values  # distinct; None for null, PRESENT for an object or an array as a whole
-        self.in_array = in_array  # beside values
+        self.in_array = in_array  # parallel to values
         self.docs = docs
-        self.entries = entries  # beside docs: index into values
-        self.partial = partial  # some texts were too long to keep whole
+        self.entries = entries  # parallel to docs: index into values
+        self.partial = partial  # some texts were cut to MAX_TEXT
         self.type = kind
         self._numbers = np.fromiter((_as_number(value) for value in values), np.float64, len(values))
-        self._has_others = bool(np.isnan(self._numbers).any())  # values that are no numbers
+        self._has_others = bool(np.isnan(self._numbers).any())  # some values are not numbers
         self._nulls = np.fromiter((value is None for value in values), bool, len(values))
         self._is_whole: bool | None = None
-        self._ranks: Ints | None = None  # beside values
+        self._ranks: Ints | None = None  # parallel to values
         self._positions: dict[Entry, int] | None = None
 
-    def test(self, count: int, op: str, wanted: Any) -> Mask:
-        """Which of `count` items satisfy a positive condition."""
+    def test(self, count: int, op: str, target: Any) -> Mask:
+        """Return a mask of the `count` items that satisfy a condition without negation."""
         if op == "exists":
-            return self._having(count, ~self._nulls) == wanted
-        if op == "eq" and wanted is None:
-            return ~self._having(count, ~self._nulls) | self._having(count, self._nulls)
-        if op == "in" and None in wanted:
-            rest = tuple(each for each in wanted if each is not None)
+            return self._docs_with(count, ~self._nulls) == target
+        if op == "eq" and target is None:
+            return ~self._docs_with(count, ~self._nulls) | self._docs_with(count, self._nulls)
+        if op == "in" and None in target:
+            rest = tuple(item for item in target if item is not None)
             return self.test(count, "eq", None) | self.test(count, "in", rest)
-        return self._having(count, self._hits(op, wanted))
+        return self._docs_with(count, self._hits(op, target))
 
     def counts(self, live: Mask) -> Iterator[tuple[Any, int]]:
-        """Each value that living items have, and how many of them. Texts that were cut are left out."""
-        counted = np.bincount(self.entries[live[self.docs]], minlength=len(self.values)).tolist()
-        for value, count in zip(self.values, counted, strict=True):
+        """Yield each value that live items have, and how many of them. Skip texts that were cut."""
+        counts = np.bincount(self.entries[live[self.docs]], minlength=len(self.values)).tolist()
+        for value, count in zip(self.values, counts, strict=True):
             whole = not isinstance(value, str) or len(value) < MAX_TEXT
             if count and whole and value is not None and value is not PRESENT:
                 yield value, count
 
     def ranks(self, count: int) -> Ints:
-        """Where the value of each of `count` items stands among all values of a typed field; -1 for those without."""
+        """Rank the value of each of `count` items among all values of a typed field; -1 for items without a value."""
         if self.partial:
             raise NeedsStore
         if self._ranks is None:
-            self._ranks = self._ranked()
+            self._ranks = self._compute_ranks()
         ranks = np.full(count, -1, np.int32)
         ranks[self.docs] = self._ranks[self.entries]
         return ranks
 
-    def _ranked(self) -> Ints:
-        """A rank for each value. 1 and 1.0 are two values of one rank."""
-        if not self._has_others and (np.abs(self._numbers) < _EXACT).all():
+    def _compute_ranks(self) -> Ints:
+        """Rank the values. 1 and 1.0 are two values with the same rank."""
+        if not self._has_others and (np.abs(self._numbers) <= MAX_EXACT_INTEGER).all():
             return np.unique(self._numbers, return_inverse=True)[1].astype(np.int32)
         try:
-            ordered = places_in_order(self.values)
-        except TypeError:  # the field has changed its type, and some values are from before
+            order = argsort(self.values)
+        except TypeError:  # the type of the field has changed, and some values are older
             raise NeedsStore from None
         ranks = np.zeros(len(self.values), np.int32)
         rank, before = -1, None
-        for place in ordered:
+        for place in order:
             rank += self.values[place] != before
             before = self.values[place]
             ranks[place] = rank
         return ranks
 
-    def _having(self, count: int, hits: Mask) -> Mask:
+    def _docs_with(self, count: int, hits: Mask) -> Mask:
         if self._has_one_each(count):
             return hits[self.entries]
         mask = np.zeros(count, bool)
@@ -139,45 +139,45 @@ class Column:
         return mask
 
     def _has_one_each(self, count: int) -> bool:
-        """Whether every item has exactly one value, so that values stand beside items."""
+        """Whether every item has exactly one value, so that entries are parallel to items."""
         if self._is_whole is None:
             self._is_whole = len(self.docs) == count and bool((self.docs == np.arange(count)).all())
         return self._is_whole
 
-    def _hits(self, op: str, wanted: Any) -> Mask:
+    def _hits(self, op: str, target: Any) -> Mask:
         match op:
             case "in":
-                numbers = [each for each in wanted if _is_number(each)]
-                hits = [self._hits("eq", each) for each in wanted if not _is_number(each)]
-                if any(abs(each) >= _EXACT for each in numbers):
+                numbers = [item for item in target if _is_number(item)]
+                hits = [self._hits("eq", item) for item in target if not _is_number(item)]
+                if any(abs(number) > MAX_EXACT_INTEGER for number in numbers):
                     raise NeedsStore
                 return np.logical_or.reduce([np.isin(self._numbers, numbers), *hits])
             case "between":
-                return self._hits("gte", wanted[0]) & self._hits("lte", wanted[1])
-            case _ if _is_number(wanted) and op in _SCALE:
-                return self._numeric_hits(op, wanted)
-            case _ if self.partial and isinstance(wanted, str):
+                return self._hits("gte", target[0]) & self._hits("lte", target[1])
+            case _ if _is_number(target) and op in _SCALE:
+                return self._numeric_hits(op, target)
+            case _ if self.partial and isinstance(target, str):
                 raise NeedsStore
             case "eq":
-                return self._equal(wanted)
+                return self._equal(target)
             case _:
-                return np.fromiter(self._tests(op, wanted), bool, len(self.values))
+                return np.fromiter(self._tests(op, target), bool, len(self.values))
 
-    def _numeric_hits(self, op: str, wanted: float) -> Mask:
-        if abs(wanted) >= _EXACT:
+    def _numeric_hits(self, op: str, target: float) -> Mask:
+        if abs(target) > MAX_EXACT_INTEGER:
             raise NeedsStore
         if not self._has_others:
-            return _SCALE[op](self._numbers, wanted)
+            return _SCALE[op](self._numbers, target)
         with np.errstate(invalid="ignore"):
-            return _SCALE[op](self._numbers, wanted)
+            return _SCALE[op](self._numbers, target)
 
-    def _equal(self, wanted: Any) -> Mask:
+    def _equal(self, target: Any) -> Mask:
         hits = np.zeros(len(self.values), bool)
         positions = self._lookup()
         for inside in (False, True):
-            found = positions.get(entry_key(wanted, inside))
-            if found is not None:
-                hits[found] = True
+            position = positions.get(entry_key(target, inside))
+            if position is not None:
+                hits[position] = True
         return hits
 
     def _lookup(self) -> dict[Entry, int]:
@@ -186,31 +186,28 @@ class Column:
             self._positions = {entry_key(value, inside): i for i, (value, inside) in enumerate(keys)}
         return self._positions
 
-    def _tests(self, op: str, wanted: Any) -> Iterator[bool]:
+    def _tests(self, op: str, target: Any) -> Iterator[bool]:
         match op:
             case "contains":
                 for value, inside in zip(self.values, self.in_array.tolist(), strict=True):
-                    yield compare("eq", value, wanted) if inside else compare(op, value, wanted)
+                    yield compare("eq", value, target) if inside else compare(op, value, target)
             case "regex":
-                pattern = compiled(wanted) if isinstance(wanted, str) else None
+                pattern = compile_pattern(target) if isinstance(target, str) else None
                 for value in self.values:
                     yield pattern is not None and isinstance(value, str) and bool(pattern.search(value))
             case _:
-                yield from (compare(op, value, wanted) for value in self.values)
+                yield from (compare(op, value, target) for value in self.values)
 
 
-def places_in_order(values: Sequence[Any]) -> list[int]:
-    """The places of values from the least to the greatest."""
+def argsort(values: Sequence[Any]) -> list[int]:
+    """Return the positions of values from the least to the greatest."""
     places = range(len(values))
-    # One long sort would hold up every other thread, so that shorter ones are merged.
-    runs = [sorted(places[begin : begin + SORTED], key=values.__getitem__) for begin in range(0, len(places), SORTED)]
+    # One long sort would block every other thread, so sort in chunks and merge these.
+    runs = [
+        sorted(places[begin : begin + SORT_CHUNK], key=values.__getitem__)
+        for begin in range(0, len(places), SORT_CHUNK)
+    ]
     return runs[0] if len(runs) == 1 else list(heapq.merge(*runs, key=values.__getitem__))
-
-
-def _is_short(wanted: Any) -> bool:
-    """Whether what a condition asks for is worth keeping beside its mask."""
-    parts = cast("tuple[Any, ...]", wanted) if isinstance(wanted, tuple) else (wanted,)
-    return len(parts) <= MAX_PARTS and all(not isinstance(each, str) or len(each) <= MAX_TEXT for each in parts)
 
 
 def _is_number(value: Any) -> bool:
@@ -222,14 +219,14 @@ def _as_number(value: Any) -> float:
 
 
 def entry_key(value: Any, inside: bool) -> Entry:
-    """Tells 1, 1.0, true and "1" apart, as JSON does."""
+    """Return a key that distinguishes 1, 1.0, true and "1", as JSON does."""
     return value.__class__, value, inside
 
 
 @dataclass(slots=True)
 class ColumnBuilder:
     type: FieldType
-    known: dict[Entry, int] = field(default_factory=dict[Entry, int])
+    positions: dict[Entry, int] = field(default_factory=dict[Entry, int])
     docs: list[int] = field(default_factory=list[int])
     entries: list[int] = field(default_factory=list[int])
     partial: bool = False
@@ -240,14 +237,14 @@ class ColumnBuilder:
             value = value[:MAX_TEXT]
         elif type(value) is int:
             value = storable(value)
-        entry = self.known.setdefault(entry_key(value, inside), len(self.known))
+        entry = self.positions.setdefault(entry_key(value, inside), len(self.positions))
         self.docs.append(doc)
         self.entries.append(entry)
 
     def build(self) -> Column:
         return Column(
-            [value for _, value, _ in self.known],
-            np.fromiter((inside for _, _, inside in self.known), bool, len(self.known)),
+            [value for _, value, _ in self.positions],
+            np.fromiter((inside for _, _, inside in self.positions), bool, len(self.positions)),
             np.asarray(self.docs, np.int32),
             np.asarray(self.entries, np.int32),
             self.partial,
@@ -256,8 +253,8 @@ class ColumnBuilder:
 
 
 def merge_columns(parts: Sequence[tuple[Column | None, Ints]]) -> Column:
-    """One column out of several. `renumber` gives each old item its new number, or -1 if it is gone."""
-    known: dict[Entry, int] = {}
+    """Merge columns. `renumber` holds the new number of each old item, or -1 if it is gone."""
+    positions: dict[Entry, int] = {}
     docs: list[Ints] = []
     entries: list[Ints] = []
     present = [column for column, _ in parts if column]
@@ -265,16 +262,16 @@ def merge_columns(parts: Sequence[tuple[Column | None, Ints]]) -> Column:
         if column is None:
             continue
         fresh = [
-            known.setdefault(entry_key(value, inside), len(known))
+            positions.setdefault(entry_key(value, inside), len(positions))
             for value, inside in zip(column.values, column.in_array.tolist(), strict=True)
         ]
         moved = renumber[column.docs]
-        kept = moved >= 0
-        docs.append(moved[kept])
-        entries.append(np.asarray(fresh, np.int32)[column.entries[kept]])
+        is_live = moved >= 0
+        docs.append(moved[is_live])
+        entries.append(np.asarray(fresh, np.int32)[column.entries[is_live]])
     return Column(
-        [value for _, value, _ in known],
-        np.fromiter((inside for _, _, inside in known), bool, len(known)),
+        [value for _, value, _ in positions],
+        np.fromiter((inside for _, _, inside in positions), bool, len(positions)),
         np.concatenate(docs),
         np.concatenate(entries),
         any(column.partial for column in present),
@@ -283,9 +280,9 @@ def merge_columns(parts: Sequence[tuple[Column | None, Ints]]) -> Column:
 
 
 def leaves(data: Mapping[str, Any], typed: Mapping[str, Field], loose: frozenset[str]) -> Iterator[Leaf]:
-    """Every value of an item under its path: typed fields in their comparable form, loose ones as they are."""
-    for name, known in typed.items():
-        value = known.typed_value(data)
+    """Yield every value of an item with its path: typed fields in their comparable form, others as they are."""
+    for name, spec in typed.items():
+        value = spec.comparable_value(data)
         if value is not None:
             yield name, value, False
     for name, value in data.items():
@@ -296,11 +293,11 @@ def leaves(data: Mapping[str, Any], typed: Mapping[str, Field], loose: frozenset
 def _leaves(path: str, value: Any, depth: int) -> Iterator[Leaf]:
     if isinstance(value, list):
         yield path, PRESENT, False
-        for each in cast("list[Any]", value):
-            if isinstance(each, Mapping):
-                yield from _leaves(path, each, depth)
-            elif not isinstance(each, list):
-                yield path, each, True
+        for element in cast("list[Any]", value):
+            if isinstance(element, Mapping):
+                yield from _leaves(path, element, depth)
+            elif not isinstance(element, list):
+                yield path, element, True
     elif isinstance(value, Mapping):
         yield path, PRESENT, False
         if depth < MAX_DEPTH:
@@ -312,7 +309,7 @@ def _leaves(path: str, value: Any, depth: int) -> Iterator[Leaf]:
 
 
 class Columns:
-    """All columns of a set of items."""
+    """All columns of a set of items, with a cache of masks and orders."""
 
     def __init__(self, ids: Sequence[str], columns: Mapping[str, Column]) -> None:
         self.ids = ids
@@ -320,7 +317,7 @@ class Columns:
         self._masks: dict[tuple[Condition, FieldType], Mask] = {}
         self._orders: dict[tuple[tuple[Order, FieldType], ...], Ints] = {}
         self._ranks: Ints | None = None  # of the ids
-        self._lock = threading.Lock()  # held to change what is kept
+        self._lock = threading.Lock()  # held to change the caches
 
     def mask(self, where: Filter, collection: Collection, resolved: Mapping[Condition, frozenset[str]]) -> Mask:
         match where:
@@ -339,54 +336,56 @@ class Columns:
                 return self.condition(where, collection)
 
     def condition(self, condition: Condition, collection: Collection) -> Mask:
-        """Which items satisfy a condition; raises NeedsStore where the columns cannot tell."""
-        known = collection.field(condition.field)
+        """Return a mask of the items that satisfy a condition; raise NeedsStore if the columns cannot test it."""
+        spec = collection.field(condition.field)
         negated = condition.op in NEGATIONS
         op = NEGATIONS.get(condition.op, condition.op)
-        key = (Condition(condition.field, op, condition.value) if negated else condition, known.type)
+        key = (Condition(condition.field, op, condition.value) if negated else condition, spec.type)
         mask = self._masks.get(key)
         if mask is None:
-            value = operand(known, op, condition.value) if known.is_typed else condition.value
-            mask = self._test(known.name if known.is_typed else known.where, known.type, op, value)
-            if _is_short(condition.value):
-                self._keep(self._masks, key, mask, MAX_MASKS)
+            value = operand(spec, op, condition.value) if spec.is_typed else condition.value
+            mask = self._test(spec.name if spec.is_typed else spec.where, spec.type, op, value)
+            # A large condition would need more memory than its mask.
+            values = condition.values
+            if len(values) <= MAX_VALUES and all(not isinstance(v, str) or len(v) <= MAX_TEXT for v in values):
+                self._cache(self._masks, key, mask, MAX_MASKS)
         return ~mask if negated else mask
 
     def first(self, mask: Mask, order: Sequence[Order], collection: Collection, limit: int) -> list[int]:
-        """The items of a mask that come first in an order, ties by id; raises NeedsStore where it cannot be told."""
-        places = self._arranged(order, collection)
-        found: list[int] = []
-        for begin in range(0, len(places), WALKED):
-            walked = places[begin : begin + WALKED]
-            found += walked[mask[walked]][: limit - len(found)].tolist()
-            if len(found) == limit:
+        """Return the first items of a mask in an order, ties by id; raise NeedsStore if the columns cannot sort so."""
+        places = self._sort_docs(order, collection)
+        results: list[int] = []
+        for begin in range(0, len(places), SCAN_CHUNK):
+            chunk = places[begin : begin + SCAN_CHUNK]
+            results += chunk[mask[chunk]][: limit - len(results)].tolist()
+            if len(results) == limit:
                 break
-        return found
+        return results
 
-    def _arranged(self, order: Sequence[Order], collection: Collection) -> Ints:
-        """All items in an order."""
-        key = tuple((each, collection.field(each.field).type) for each in order)
+    def _sort_docs(self, order: Sequence[Order], collection: Collection) -> Ints:
+        """Return all items in an order."""
+        key = tuple((item, collection.field(item.field).type) for item in order)
         places = self._orders.get(key)
         if places is None:
-            keys = [self._key(each, collection) for each in order]
+            keys = [self._sort_key(item, collection) for item in order]
             if not order or order[-1].field != ID:
-                keys.append(self._key(Order(ID), collection))
+                keys.append(self._sort_key(Order(ID), collection))
             places = np.lexsort(keys[::-1]).astype(np.int32)
-            self._keep(self._orders, key, places, MAX_ORDERS)
+            self._cache(self._orders, key, places, MAX_ORDERS)
         return places
 
-    def _key(self, order: Order, collection: Collection) -> Ints:
-        """A number for each item that grows in an order."""
-        known = collection.field(order.field)
+    def _sort_key(self, order: Order, collection: Collection) -> Ints:
+        """Return a number for each item: the greater, the later in the order."""
+        spec = collection.field(order.field)
         count = len(self.ids)
-        if known.name == ID:
+        if spec.name == ID:
             return -self._places_of_ids() if order.descending else self._places_of_ids()
-        if not known.is_typed:
+        if not spec.is_typed:
             raise NeedsStore
-        column = self.columns.get(known.name)
+        column = self.columns.get(spec.name)
         if column is None:
             return np.zeros(count, np.int32)
-        if _storage(column.type) != _storage(known.type):
+        if _storage(column.type) != _storage(spec.type):
             raise NeedsStore
         ranks = column.ranks(count)
         keys = -ranks if order.descending else ranks.copy()
@@ -396,49 +395,49 @@ class Columns:
     def _places_of_ids(self) -> Ints:
         if self._ranks is None:
             ranks = np.zeros(len(self.ids), np.int32)
-            ranks[places_in_order(self.ids)] = np.arange(len(self.ids), dtype=np.int32)
+            ranks[argsort(self.ids)] = np.arange(len(self.ids), dtype=np.int32)
             self._ranks = ranks
         return self._ranks
 
-    def _keep(self, kept: dict[K, V], key: K, value: V, most: int) -> None:
+    def _cache(self, cache: dict[K, V], key: K, value: V, most: int) -> None:
         with self._lock:
-            if len(kept) >= most:
-                del kept[next(iter(kept))]
-            kept[key] = value
+            if len(cache) >= most:
+                del cache[next(iter(cache))]
+            cache[key] = value
 
-    def _test(self, name: str, kind: FieldType, op: str, wanted: Any) -> Mask:
+    def _test(self, name: str, kind: FieldType, op: str, target: Any) -> Mask:
         count = len(self.ids)
         if name == ID:
-            return np.fromiter((compare(op, id, wanted) for id in self.ids), bool, count)
+            return np.fromiter((compare(op, id, target) for id in self.ids), bool, count)
         if name.count(".") >= MAX_DEPTH or (op in TEXTUAL and kind in TEXT_BEHIND):
             raise NeedsStore
         column = self.columns.get(name)
         if column is None:
-            return np.full(count, _holds_for_nothing(op, wanted))
+            return np.full(count, _matches_absent(op, target))
         if _storage(column.type) != _storage(kind):
             raise NeedsStore
-        return column.test(count, op, wanted)
+        return column.test(count, op, target)
 
 
-def is_quick(condition: Condition, known: Field) -> bool:
-    """Whether columns test a condition as a whole, and not value after value."""
-    if known.name == ID:
+def is_quick(condition: Condition, spec: Field) -> bool:
+    """Whether columns test a condition with array operations, not value by value."""
+    if spec.name == ID:
         return False
     op = NEGATIONS.get(condition.op, condition.op)
     if op in {"eq", "in", "exists"}:
         return True
     ends = condition.value if op == "between" else (condition.value,)
-    return op not in TEXTUAL and ((known.is_typed and known.type != FieldType.STRING) or all(map(_is_number, ends)))
+    return op not in TEXTUAL and ((spec.is_typed and spec.type != FieldType.STRING) or all(map(_is_number, ends)))
 
 
-def _holds_for_nothing(op: str, wanted: Any) -> bool:
+def _matches_absent(op: str, target: Any) -> bool:
     match op:
         case "exists":
-            return not wanted
+            return not target
         case "in":
-            return None in wanted
+            return None in target
         case _:
-            return op == "eq" and wanted is None
+            return op == "eq" and target is None
 
 
 def _storage(kind: FieldType) -> str:
@@ -448,7 +447,7 @@ def _storage(kind: FieldType) -> str:
 
 
 class ColumnsBuilder:
-    """Collects the values of items, one after the other."""
+    """Collects the values of items into columns."""
 
     def __init__(self, collection: Collection) -> None:
         self._typed = {f.name: f for f in collection.fields.values() if f.is_typed}

@@ -1,4 +1,4 @@
-"""A fixed set of items, ready to be searched: postings, token runs, columns. Immutable once built."""
+"""An immutable set of items that can be searched: postings, tokens, columns."""
 
 import itertools
 from array import array
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from portico.catalog import Collection, FieldType
 from portico.items import Item
 from portico.search.index.columns import PRESENT, Column, Columns, ColumnsBuilder, merge_columns
-from portico.search.index.text import language_of, passages, stemmer, words
+from portico.search.index.text import passages, stemmer, words
 
-GAP = -1  # between two passages, so that no phrase spans them
+GAP = -1  # the token between two passages, so that no phrase spans them
 WEIGHT_STEP = 0.25  # weights of words are kept in quarters
 
 Ints = NDArray[np.int32]
@@ -23,7 +23,7 @@ _serial = itertools.count()
 
 
 class Vocabulary:
-    """Stems numbered in the order they were first seen. Only grows."""
+    """The numbers of stems, in the order of their first use. Only grows."""
 
     def __init__(self, stems: Sequence[str] = ()) -> None:
         self.numbers = {stem: i for i, stem in enumerate(stems)}
@@ -54,7 +54,7 @@ class Postings:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """`slots` alone changes: it says where each item's vector lies, once there is one."""
+    """Items with their postings and columns. Only `slots` changes: the row of each item's vector, or -1."""
 
     serial: int
     ids: list[str]
@@ -70,17 +70,17 @@ class Segment:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def saying(self, runs: Sequence[frozenset[int]]) -> NDArray[np.bool_]:
-        """Which items have these stems one after the other; a single one is looked up."""
+    def mention_mask(self, runs: Sequence[frozenset[int]]) -> NDArray[np.bool_]:
+        """Return which items have these stems in a row. A single stem is looked up in the postings."""
         if len(runs) > 1:
-            return self.phrase(runs)
+            return self.phrase_mask(runs)
         mask = np.zeros(len(self), bool)
         for stem in runs[0]:
             mask[self.postings.of(stem)[0]] = True
         return mask
 
     def asserts(self, doc: int, runs: Sequence[frozenset[int]], before: frozenset[int], after: frozenset[int]) -> bool:
-        """Whether an item has these stems at least once without a denial before or behind them."""
+        """Whether an item has these stems at least once without a negation before or after them."""
         tokens = self.tokens[int(self.starts[doc]) : int(self.starts[doc + 1])].tolist()
         for at in range(len(tokens) - len(runs) + 1):
             if all(tokens[at + i] in stems for i, stems in enumerate(runs)):
@@ -89,8 +89,8 @@ class Segment:
                     return True
         return False
 
-    def phrase(self, runs: Sequence[frozenset[int]]) -> NDArray[np.bool_]:
-        """Which items have these stems one after the other."""
+    def phrase_mask(self, runs: Sequence[frozenset[int]]) -> NDArray[np.bool_]:
+        """Return which items have these stems in a row."""
         mask = np.zeros(len(self), bool)
         last = len(self.tokens) - len(runs) + 1
         if last <= 0:
@@ -102,8 +102,8 @@ class Segment:
         return mask
 
 
-class Numbers(dict[str, int]):
-    """Words of one language to the numbers of their stems, remembered: texts repeat their words."""
+class StemNumbers(dict[str, int]):
+    """The stem numbers of the words of one language. A cache: texts repeat their words."""
 
     def __init__(self, language: str, vocabulary: Vocabulary) -> None:
         super().__init__()
@@ -116,12 +116,12 @@ class Numbers(dict[str, int]):
 
 
 class SegmentBuilder:
-    """Collects items, one after the other, into one segment."""
+    """Collects items into one segment."""
 
     def __init__(self, collection: Collection, vocabulary: Vocabulary) -> None:
         self._collection = collection
         self._vocabulary = vocabulary
-        self._numbers: dict[str, Numbers] = {}
+        self._numbers: dict[str, StemNumbers] = {}
         self._ids: list[str] = []
         self._tokens = array("i")
         self._quarters = bytearray()
@@ -129,7 +129,7 @@ class SegmentBuilder:
         self._columns = ColumnsBuilder(collection)
 
     def add(self, items: Iterable[Item]) -> list[tuple[Item, Exception]]:
-        """Take in items. Returns those that cannot be read, and why: nothing of them is left behind."""
+        """Add items. Return those that cannot be indexed, with the errors; nothing of them is added."""
         failed: list[tuple[Item, Exception]] = []
         for item in items:
             try:
@@ -146,21 +146,23 @@ class SegmentBuilder:
         return failed
 
     def _read(self, item: Item) -> tuple["array[int]", bytes]:
-        """The tokens of an item, and their weights."""
+        """Return the tokens of an item, and their weights."""
         tokens, quarters = array("i"), bytearray()
-        numbers = self._numbers_of(language_of(item, self._collection))
+        language = item.data.get("inLanguage")
+        code = language[:2].lower() if isinstance(language, str) else ""
+        numbers = self._numbers_of(code or self._collection.language)
         for passage in passages(item, self._collection):
-            found = words(passage.text)
-            tokens.extend(map(numbers.__getitem__, found))
+            passage_words = words(passage.text)
+            tokens.extend(map(numbers.__getitem__, passage_words))
             tokens.append(GAP)
-            quarters += bytes([min(255, round(passage.weight / WEIGHT_STEP))]) * len(found) + b"\0"
+            quarters += bytes([min(255, round(passage.weight / WEIGHT_STEP))]) * len(passage_words) + b"\0"
         return tokens, bytes(quarters)
 
-    def _numbers_of(self, language: str) -> Numbers:
-        found = self._numbers.get(language)
-        if found is None:
-            found = self._numbers[language] = Numbers(language, self._vocabulary)
-        return found
+    def _numbers_of(self, language: str) -> StemNumbers:
+        numbers = self._numbers.get(language)
+        if numbers is None:
+            numbers = self._numbers[language] = StemNumbers(language, self._vocabulary)
+        return numbers
 
     def build(self) -> Segment:
         return _assemble(
@@ -226,7 +228,7 @@ def _postings(tokens: Ints, docs: NDArray[np.int64], weights: NDArray[np.float32
 
 
 def merge_segments(segments: Sequence[Segment], live: Sequence[NDArray[np.bool_]]) -> Segment:
-    """One segment with the living items of several."""
+    """Merge the live items of several segments into one."""
     renumbers: list[Ints] = []
     base = 0
     for mask in live:
@@ -239,9 +241,9 @@ def merge_segments(segments: Sequence[Segment], live: Sequence[NDArray[np.bool_]
     return _assemble(
         [id for s, mask in zip(segments, live, strict=True) for id in itertools.compress(s.ids, mask.tolist())],
         frozenset[str]().union(*(s.languages for s in segments)),
-        np.concatenate([s.tokens[kept] for s, kept in zip(segments, kept_tokens, strict=True)]),
+        np.concatenate([s.tokens[keep] for s, keep in zip(segments, kept_tokens, strict=True)]),
         np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        np.concatenate([s.quarters[kept] for s, kept in zip(segments, kept_tokens, strict=True)]),
+        np.concatenate([s.quarters[keep] for s, keep in zip(segments, kept_tokens, strict=True)]),
         {
             path: merge_columns([(s.columns.columns.get(path), r) for s, r in zip(segments, renumbers, strict=True)])
             for path in paths
@@ -250,10 +252,9 @@ def merge_segments(segments: Sequence[Segment], live: Sequence[NDArray[np.bool_]
     )
 
 
-# A segment as bytes, so that a restart need not read every item again.
-
-
 def dump_segment(segment: Segment, vocabulary: Vocabulary) -> bytes:
+    """Encode a segment, so that the next start need not read every item again."""
+    postings = segment.postings
     return msgspec.msgpack.encode(
         {
             "ids": segment.ids,
@@ -262,7 +263,7 @@ def dump_segment(segment: Segment, vocabulary: Vocabulary) -> bytes:
             "tokens": segment.tokens.tobytes(),
             "starts": segment.starts.tobytes(),
             "quarters": segment.quarters.tobytes(),
-            "postings": [array.tobytes() for array in _arrays(segment.postings)],
+            "postings": [a.tobytes() for a in (postings.stems, postings.starts, postings.docs, postings.weights)],
             "columns": {path: _dump_column(column) for path, column in segment.columns.columns.items()},
         }
     )
@@ -271,6 +272,7 @@ def dump_segment(segment: Segment, vocabulary: Vocabulary) -> bytes:
 def load_segment(raw: bytes) -> tuple[Segment, Vocabulary]:
     stored = msgspec.msgpack.decode(raw)
     ids: list[str] = stored["ids"]
+    stems, starts, docs, weights = stored["postings"]
     segment = _assemble(
         ids,
         frozenset(stored["languages"]),
@@ -280,17 +282,13 @@ def load_segment(raw: bytes) -> tuple[Segment, Vocabulary]:
         {path: _load_column(column) for path, column in stored["columns"].items()},
         np.full(len(ids), -1, np.int32),
         Postings(
-            np.frombuffer(stored["postings"][0], np.int32),
-            np.frombuffer(stored["postings"][1], np.int64),
-            np.frombuffer(stored["postings"][2], np.int32),
-            np.frombuffer(stored["postings"][3], np.float32),
+            np.frombuffer(stems, np.int32),
+            np.frombuffer(starts, np.int64),
+            np.frombuffer(docs, np.int32),
+            np.frombuffer(weights, np.float32),
         ),
     )
     return segment, Vocabulary(stored["stems"])
-
-
-def _arrays(postings: Postings) -> tuple[NDArray[Any], ...]:
-    return postings.stems, postings.starts, postings.docs, postings.weights
 
 
 def _dump_column(column: Column) -> dict[str, Any]:

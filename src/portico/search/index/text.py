@@ -1,4 +1,4 @@
-"""From an item to its words: which text counts, how words are cut, stemmed and folded. Knows no arrays."""
+"""Turns items and queries into words: selects, splits, stems and folds text. Knows no arrays."""
 
 import re
 import unicodedata
@@ -12,16 +12,18 @@ import Stemmer
 from portico.catalog import Collection, FieldType, type_of
 from portico.items import TITLES, Item
 
-VERSION = 3  # of everything here that decides which words an item has; a stored index of another version is unusable
+VERSION = 3  # to be changed with the rules of this module: a stored index of another version is rebuilt
 
 TITLE_WEIGHT = 2.0
-# What names, links or draws a thing, but does not speak of it.
-SILENT = frozenset({"@context", "@id", "@type", "id", "url", "image", "logo", "sameAs", "inLanguage", "contentUrl"})
+# Fields that identify, link or illustrate an item, but do not describe it.
+UNSEARCHED_FIELDS = frozenset(
+    {"@context", "@id", "@type", "id", "url", "image", "logo", "sameAs", "inLanguage", "contentUrl"}
+)
 MAX_DEPTH = 6
 MAX_WORDS = 4000  # of one field; the rest of a very long text is not searched word by word
 MAX_WORD = 64
 MAX_QUESTION = 256  # words
-EMBEDDED_CHARACTERS = 2000
+MAX_EMBEDDING_CHARS = 2000
 
 # Letters and digits, with the vowel signs that Indic scripts write as marks of their own.
 _WORD = re.compile(
@@ -40,7 +42,7 @@ STEMMERS = {
     "ta": "tamil", "tr": "turkish", "yi": "yiddish",
 }  # fmt: skip
 
-# Words that ask or join, and say nothing of what is looked for. Dropped from questions only, never from items.
+# Function words. They are dropped from query texts only, never from items.
 STOPWORDS = {
     language: frozenset(words.split())
     for language, words in {
@@ -77,7 +79,7 @@ STOPWORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One text of an item, and how much its words count."""
+    """One text of an item, with the weight of its words."""
 
     text: str
     weight: float
@@ -85,42 +87,37 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One word of a question: the stems it has in the languages of the collection."""
+    """One word of a query: its stems in the languages of the collection."""
 
     stems: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A question as words: any of the terms, all of the phrases."""
+class TextQuery:
+    """A parsed query text. An item needs any of the terms and all of the phrases."""
 
     terms: tuple[Term, ...]
     phrases: tuple[tuple[Term, ...], ...]
 
 
-def language_of(item: Item, collection: Collection) -> str:
-    said = item.data.get("inLanguage")
-    return said[:2].lower() if isinstance(said, str) and said else collection.language
-
-
 def passages(item: Item, collection: Collection) -> Iterator[Passage]:
-    """Every text of an item that search shall find."""
+    """Yield every searchable text of an item."""
     for name, value in item.data.items():
         weight = collection.weights.get(name, TITLE_WEIGHT if name in TITLES else 1.0)
-        if weight > 0 and (name not in SILENT or name in collection.weights):
+        if weight > 0 and (name not in UNSEARCHED_FIELDS or name in collection.weights):
             for text in _texts(value, 0):
                 yield Passage(text, weight)
 
 
-def said_by(value: Any) -> Iterator[str]:
-    """Everything that data says, numbers and names included."""
+def iter_texts(value: Any) -> Iterator[str]:
+    """Yield every scalar of the data as text, numbers included."""
     match value:
         case Mapping():
             for inner in cast("Mapping[str, Any]", value).values():
-                yield from said_by(inner)
+                yield from iter_texts(inner)
         case list():
-            for each in cast("list[Any]", value):
-                yield from said_by(each)
+            for element in cast("list[Any]", value):
+                yield from iter_texts(element)
         case None | bool():
             pass
         case _:
@@ -130,20 +127,20 @@ def said_by(value: Any) -> Iterator[str]:
 def _texts(value: Any, depth: int) -> Iterator[str]:
     match value:
         case str():
-            if not _is_mute(value):
+            if not _is_unsearchable(value):
                 yield value
         case list():
-            for each in cast("list[Any]", value):
-                yield from _texts(each, depth)
+            for element in cast("list[Any]", value):
+                yield from _texts(element, depth)
         case Mapping() if depth < MAX_DEPTH:
             for name, inner in cast("Mapping[str, Any]", value).items():
-                if name not in SILENT:
+                if name not in UNSEARCHED_FIELDS:
                     yield from _texts(inner, depth + 1)
         case _:
             pass
 
 
-def _is_mute(text: str) -> bool:
+def _is_unsearchable(text: str) -> bool:
     if text.startswith(("http://", "https://", "data:", "/")) and " " not in text:
         return True
     # A date or a duration begins with a digit or a P; most texts need no closer look.
@@ -152,18 +149,18 @@ def _is_mute(text: str) -> bool:
     return type_of(text) in {FieldType.TIMESTAMP, FieldType.DURATION}
 
 
-def embedding_text(item: Item, collection: Collection) -> str:
-    """What the embedder reads: titles first, then the rest, as far as it looks."""
+def text_to_embed(item: Item, collection: Collection) -> str:
+    """Return the text to embed: titles first, then the rest, up to the limit."""
     parts = sorted(passages(item, collection), key=lambda passage: -passage.weight)
-    return ". ".join(part.text for part in parts)[:EMBEDDED_CHARACTERS]
+    return ". ".join(part.text for part in parts)[:MAX_EMBEDDING_CHARS]
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, in order, as they are written. Scripts without spaces are cut into pairs of characters."""
+    """Return the words of a text, in order, as written. Scripts without spaces are split into pairs of characters."""
     if text.isascii():
         return _ASCII_WORD.findall(text)[:MAX_WORDS]
-    found = _WORD.findall(unicodedata.normalize("NFC", text))[:MAX_WORDS]
-    return [each for word in found for each in _cut(word)][:MAX_WORDS] if _CJK.search(text) else found
+    matches = _WORD.findall(unicodedata.normalize("NFC", text))[:MAX_WORDS]
+    return [part for word in matches for part in _cut(word)][:MAX_WORDS] if _CJK.search(text) else matches
 
 
 def _cut(word: str) -> list[str]:
@@ -173,7 +170,7 @@ def _cut(word: str) -> list[str]:
 
 
 class Stem:
-    """Word to stem, in one language."""
+    """Return the stemmer of a language."""
 
     def __init__(self, language: str) -> None:
         name = STEMMERS.get(language)
@@ -190,33 +187,33 @@ def stemmer(language: str) -> Stem:
 
 
 def fold(word: str) -> str:
-    """Without accents and case: café, Cafe and CAFÉ are one word."""
+    """Remove accents and case: café, Cafe and CAFÉ are one word."""
     if word.isascii():
         return word.lower()
     decomposed = unicodedata.normalize("NFKD", word.casefold())
     return "".join(c for c in decomposed if not unicodedata.combining(c))
 
 
-def wanted(text: str, languages: tuple[str, ...]) -> Wanted:
-    """A question as terms and phrases. Stopwords are dropped unless nothing else is left."""
+def parse_text_query(text: str, languages: tuple[str, ...]) -> TextQuery:
+    """Parse a query text into terms and phrases. Stopwords are dropped unless nothing else is left."""
     quoted = [a or b for a, b in _PHRASE.findall(text)]
     phrases = tuple(terms for terms in (_terms(words(part), languages) for part in quoted) if terms)
-    found = words(text)[:MAX_QUESTION]
-    kept = [word for word in found if word.lower() not in _stopwords(found, languages)] or found
-    return Wanted(tuple(dict.fromkeys(_terms(kept, languages))), phrases)
+    question = words(text)[:MAX_QUESTION]
+    content = [word for word in question if word.lower() not in _stopwords(question, languages)] or question
+    return TextQuery(tuple(dict.fromkeys(_terms(content, languages))), phrases)
 
 
 def terms_of(text: str, languages: tuple[str, ...]) -> tuple[Term, ...]:
-    """Every word of a text as a term, in order."""
+    """Return every word of a text as a term, in order."""
     return _terms(words(text)[:MAX_QUESTION], languages)
 
 
-def _stopwords(found: list[str], languages: tuple[str, ...]) -> frozenset[str]:
-    """Those of the language the question seems to be in: the one whose stopwords it uses most."""
-    lowered = {word.lower() for word in found}
-    known = [STOPWORDS.get(language, frozenset[str]()) for language in languages]
-    return max(known, key=lambda words: len(words & lowered), default=frozenset[str]())
+def _stopwords(question: list[str], languages: tuple[str, ...]) -> frozenset[str]:
+    """Return the stopwords of the likely language: the one of which the query uses the most."""
+    lowered = {word.lower() for word in question}
+    lists = [STOPWORDS.get(language, frozenset[str]()) for language in languages]
+    return max(lists, key=lambda words: len(words & lowered), default=frozenset[str]())
 
 
-def _terms(found: list[str], languages: tuple[str, ...]) -> tuple[Term, ...]:
-    return tuple(Term(tuple(dict.fromkeys(stemmer(each)(word) for each in languages))) for word in found)
+def _terms(tokens: list[str], languages: tuple[str, ...]) -> tuple[Term, ...]:
+    return tuple(Term(tuple(dict.fromkeys(stemmer(language)(word) for language in languages))) for word in tokens)

@@ -1,20 +1,20 @@
-"""Vectors of one collection in a matrix that grows. Knows numbers; never what they mean."""
+"""The vectors of one collection in a growing matrix. Knows numbers only."""
 
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from portico.query import Near
-from portico.store.distance import is_near_enough, rounded, similarity
+from portico.query import NearVector
+from portico.store.distance import meets_threshold, round_ranks, similarity
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
-ROUNDING = 1e-4  # more than quick products can be wrong by
+ROUNDING = 1e-4  # more than the error of quick products
 GATHERED_BELOW = 0.15  # of all rows: below this share, multiplying only the wanted rows is cheaper
 
 
-class Vectors:
+class VectorMatrix:
     """One row for each item that has a vector. Rows are written by one thread and read by many."""
 
     def __init__(self, dimensions: int) -> None:
@@ -42,9 +42,9 @@ class Vectors:
             self._free.append(slot)
 
     def _place(self, id: str) -> int:
-        known = self._slots.get(id)
-        if known is not None:
-            return known
+        existing = self._slots.get(id)
+        if existing is not None:
+            return existing
         slot = self._free.pop() if self._free else self.count
         if slot == len(self.matrix):
             grown = np.zeros((len(self.matrix) * 2, self.dimensions), np.float32)
@@ -62,18 +62,18 @@ class Vectors:
 
     def exact(self, slots: NDArray[np.int32], vector: Floats) -> Doubles:
         """The same, for a few rows: to the last digit, whatever rows lie around them."""
-        return rounded((self.matrix[slots].astype(np.float64) * vector.astype(np.float64)).sum(axis=1))
+        return round_ranks((self.matrix[slots].astype(np.float64) * vector.astype(np.float64)).sum(axis=1))
 
-    def nearness(self, slots: NDArray[np.int32], near: Near) -> Doubles:
+    def rank_nearest(self, slots: NDArray[np.int32], near: NearVector) -> Doubles:
         """How near the rows at these slots lie, see `similarity`; -inf for those that are not among the nearest."""
         ranks = np.full(len(slots), -np.inf)
-        close = nearest_of(_quick(near, self.matrix[slots]), near.top)
-        exact = rounded(similarity(near, self.matrix[slots[close]].astype(np.float64)))
-        ranks[close] = np.where(is_near_enough(near, exact), exact, -np.inf)
+        close = nearest_candidates(_quick_similarity(near, self.matrix[slots]), near.top)
+        exact = round_ranks(similarity(near, self.matrix[slots[close]].astype(np.float64)))
+        ranks[close] = np.where(meets_threshold(near, exact), exact, -np.inf)
         return ranks
 
 
-def nearest_of(quick: Floats, count: int) -> NDArray[np.int64]:
+def nearest_candidates(quick: Floats, count: int) -> NDArray[np.int64]:
     """Which may be among the nearest, by quick products: those, and all that are closer to them than rounding."""
     if len(quick) <= count:
         return np.arange(len(quick))
@@ -81,13 +81,13 @@ def nearest_of(quick: Floats, count: int) -> NDArray[np.int64]:
     return np.flatnonzero(quick >= edge - ROUNDING * max(1.0, abs(edge)))
 
 
-def _quick(near: Near, rows: Floats) -> Floats:
-    wanted = np.asarray(near.vector, np.float32)
+def _quick_similarity(near: NearVector, rows: Floats) -> Floats:
+    target = np.asarray(near.vector, np.float32)
     match near.metric:
         case "euclidean":
-            return -np.linalg.norm(rows - wanted, axis=1)
+            return -np.linalg.norm(rows - target, axis=1)
         case "dot_product":
-            return rows @ wanted
+            return rows @ target
         case "cosine":
-            lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(wanted)
-            return (rows @ wanted) / np.maximum(lengths, np.float32(1e-12))
+            lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(target)
+            return (rows @ target) / np.maximum(lengths, np.float32(1e-12))

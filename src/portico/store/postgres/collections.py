@@ -66,15 +66,15 @@ class PostgresCollections:
 
     async def reshape(self, name: str, describe: Callable[[Collection | None], Collection]) -> Collection:
         """Create or change a table for what `describe` returns for the stored collection."""
-        # Of this process only one waits for its turn, so that the others' connections stay free.
+        # Only one task of this process waits for the lock, so that the others do not block connections.
         async with self._reshaping.setdefault(name, asyncio.Lock()):
             for pause in pauses(LONG_SECONDS):
                 try:
-                    async with self._engine.holding(f"shape/{name}") as db:
+                    async with self._engine.hold(f"shape/{name}") as db:
                         return await self._reshape(db, name, describe)
                 except LockBusy:
                     await asyncio.sleep(pause)
-        raise being_changed(name)
+        raise schema_busy(name)
 
     async def _reshape(
         self, db: PostgresConnection, name: str, describe: Callable[[Collection | None], Collection]
@@ -100,16 +100,16 @@ class PostgresCollections:
         The number of the schema comes with the rows: if the statement was built for another one, it is built again.
         """
         fetch = db.fetch if db else fetch or self._engine.search
-        known = self.known
+        existing = self.known
         for _ in range(ATTEMPTS):
             try:
-                table = known.table(collection)
+                table = existing.table(collection)
                 sql, params = build(table)
             except (UnknownCollection, UnknownField):
                 schema = await self.read_current(db)
-                if schema is known:
+                if schema is existing:
                     raise
-                known = schema
+                existing = schema
                 continue
             value = f"({build_value(table)})" if build_value else "NULL"
             rows: Sequence[SqlRow] = await fetch(
@@ -117,9 +117,9 @@ class PostgresCollections:
                 f" LEFT JOIN LATERAL (SELECT true AS is_row, x.* FROM ({sql}) x) q ON true",
                 *params,
             )
-            if rows[0][0] == known.number:
+            if rows[0][0] == existing.number:
                 return table, [row[3:] for row in rows if row[2]], rows[0][1]
-            known = await self.read_current(db)
+            existing = await self.read_current(db)
         raise Unavailable(f"The fields of {collection} keep changing", hint="Try again.")
 
     async def read_bulk(
@@ -131,7 +131,7 @@ class PostgresCollections:
 
     async def optimize(self, collection: str) -> None:
         table = await self.table(collection)
-        async with self._engine.alone(f"optimise/{table.number}") as db:
+        async with self._engine.try_hold(f"optimise/{table.number}") as db:
             if db is None:
                 return  # another process does it
             if await db.fetchval(f"SELECT COUNT(*) FROM {table.name}") >= INDEXED_FROM:
@@ -145,12 +145,12 @@ class PostgresCollections:
 
 
 def pauses(seconds: float) -> Iterator[float]:
-    """Yield growing pauses for as long as something may be tried."""
+    """Yield growing pauses until the time is over."""
     deadline, pause = time.monotonic() + seconds, 0.01
     while time.monotonic() < deadline:
         yield pause
         pause = min(2 * pause, 0.5)
 
 
-def being_changed(collection: str) -> Unavailable:
-    return Unavailable(f"{collection} is being given new fields", hint="That may take a while. Try again later.")
+def schema_busy(collection: str) -> Unavailable:
+    return Unavailable(f"The fields of {collection} are being changed", hint="This may take a while. Try again later.")

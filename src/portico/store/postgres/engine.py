@@ -254,10 +254,10 @@ class PostgresEngine:
             yield connection
 
     @asynccontextmanager
-    async def writing(
+    async def transaction(
         self, seconds: float = WRITE_SECONDS, shared: Sequence[str] = ()
     ) -> AsyncGenerator[PostgresConnection]:
-        """Run one transaction, all or nothing. It may share locks that `holding` has to itself; else raise LockBusy.
+        """Run one transaction. It can share locks that `hold` takes exclusively; else raise LockBusy.
 
         A COMMIT that is not answered is looked up: a transaction that was committed ends well, one that was not raises
         Disconnected or TimedOut, and OutcomeUnknown is raised when the database cannot be reached.
@@ -321,7 +321,7 @@ class PostgresEngine:
             return await connection.fetch(sql, *params)
 
     @asynccontextmanager
-    async def holding(self, lock: str) -> AsyncGenerator[PostgresConnection]:
+    async def hold(self, lock: str) -> AsyncGenerator[PostgresConnection]:
         """Yield a connection for long work, with a lock of this name; raise LockBusy if another process has it."""
         async with self._long_connection() as connection:
             await connection.execute(f"SET lock_timeout = {int(QUEUE_SECONDS * 1000)}")
@@ -333,8 +333,8 @@ class PostgresEngine:
             yield connection
 
     @asynccontextmanager
-    async def alone(self, lock: str) -> AsyncGenerator[PostgresConnection | None]:
-        """Like `holding`, but yield None if another process has the lock: it does the same work."""
+    async def try_hold(self, lock: str) -> AsyncGenerator[PostgresConnection | None]:
+        """Like `hold`, but yield None if another process has the lock: it does the same work."""
         async with self._long_connection() as connection:
             is_locked = await connection.fetchval(
                 "SELECT pg_try_advisory_lock(hashtextextended($1, 0))", self.lock_name(lock)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from portico.items import Change, Item, problem_with
-from portico.query import READ_SHARE, Aggregate, Filter, Near, Page, Query, checked, make_cursor
+from portico.query import READ_SHARE, Aggregate, Filter, NearVector, Page, Query, make_cursor, validate_query
 from portico.store.database import LeaseLost, SqlRow
 from portico.store.grouping import finish_rows
 from portico.store.health import StoreHealth, UnreadableRow
@@ -73,7 +73,7 @@ class PostgresItems:
     async def _page(self, query: Query, where: Filter, db: PostgresConnection | None) -> Page:
         def build(table: Table) -> tuple[str, Sequence[Any]]:
             sql = Statement(DIALECT, table)
-            valid = checked(query, table.collection)
+            valid = validate_query(query, table.collection)
             rows = sql.select_page(valid, where, self._secret)
             return _limit_bytes(rows, len(sql.order(valid.order)), valid), sql.params
 
@@ -83,7 +83,7 @@ class PostgresItems:
         table, rows, total = await self._collections.select(
             query.collection, build, count if query.count else None, db=db
         )
-        valid = checked(query, table.collection)
+        valid = validate_query(query, table.collection)
         is_cut = bool(rows) and len(rows) < rows[0][0]
         items, position = fill_page((row[1:] for row in rows), valid, table, self._health.report_row, is_cut=is_cut)
         cursor = ""
@@ -94,7 +94,7 @@ class PostgresItems:
 
     async def _group(self, query: Query, aggregate: Aggregate, where: Filter, db: PostgresConnection | None) -> Page:
         def build(table: Table) -> tuple[str, Sequence[Any]]:
-            checked(query, table.collection)
+            validate_query(query, table.collection)
             sql = Statement(DIALECT, table)
             return sql.select_groups(aggregate, where), sql.params
 
@@ -104,16 +104,16 @@ class PostgresItems:
 
         def make_page() -> Page:
             groups = [name_values(aggregate, table.collection, [plain(v) for v in row], from_json) for row in rows]
-            return finish_rows(groups, checked(query, table.collection), table.collection, self._secret)
+            return finish_rows(groups, validate_query(query, table.collection), table.collection, self._secret)
 
         return await asyncio.to_thread(make_page)
 
-    async def _find_near(self, query: Query, near: Near, where: Filter, db: PostgresConnection | None) -> Page:
+    async def _find_near(self, query: Query, near: NearVector, where: Filter, db: PostgresConnection | None) -> Page:
         if db is None:
             async with self._engine.snapshot() as snapshot:
                 return await self._find_near(query, near, where, snapshot)
         table = await self._collections.table(query.collection, db)
-        valid = checked(query, table.collection)
+        valid = validate_query(query, table.collection)
         candidates = await select_candidates(db, table, near, where)
         ids, scores = await asyncio.to_thread(find_nearest, candidates, near)
         rows = await db.fetch(select_by_id(table), ids[slice_page(valid, ids, self._secret)])
@@ -137,7 +137,7 @@ class PostgresItems:
         self, collection: str, columns: str, where: Filter, db: PostgresConnection | None = None
     ) -> list[SqlRow]:
         def build(table: Table) -> tuple[str, Sequence[Any]]:
-            checked(Query(collection, where=where), table.collection)
+            validate_query(Query(collection, where=where), table.collection)
             sql = Statement(DIALECT, table)
             return sql.select(columns, where), sql.params
 
@@ -146,7 +146,7 @@ class PostgresItems:
     async def _resolve(self, query: Query, db: PostgresConnection) -> Filter:
         """Return the filter of a query with its patterns replaced by the ids they match."""
         table = await self._collections.table(query.collection, db)
-        checked(query, table.collection)
+        validate_query(query, table.collection)
         return await resolve_patterns(db, table, query.where)
 
     async def scan(self, collection: str) -> AsyncIterator[list[Item]]:

@@ -72,7 +72,7 @@ class PostgresLedger:
     async def transact(
         self, work: Callable[[LedgerTransaction], Coroutine[Any, Any, T]], *, patient: bool = False
     ) -> T:
-        async with self._engine.writing(PATIENT_SECONDS if patient else WRITE_SECONDS) as db:
+        async with self._engine.transaction(PATIENT_SECONDS if patient else WRITE_SECONDS) as db:
             return await work(PostgresTransaction(self._engine, db))
 
     async def wait_for_tasks(self, after: int, timeout: float) -> int:

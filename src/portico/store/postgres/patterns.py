@@ -10,7 +10,7 @@ from typing import Any
 
 from portico.catalog import ID, segments
 from portico.items import Item
-from portico.query import EVERYTHING, And, Condition, Filter, Not, Or, Test, conditions, matcher
+from portico.query import MATCH_ALL, And, Condition, Filter, Not, Or, Predicate, conditions, matcher
 from portico.store.postgres.dialect import DIALECT
 from portico.store.postgres.engine import PostgresConnection
 from portico.store.sql import Statement
@@ -49,7 +49,7 @@ async def _match(db: PostgresConnection, table: Table, pattern: Condition, among
         yield id
 
 
-def _test(test: Test, table: Table, head: str, rows: Sequence[Sequence[Any]]) -> list[str]:
+def _test(test: Predicate, table: Table, head: str, rows: Sequence[Sequence[Any]]) -> list[str]:
     name = table.collection.name
     return [id for id, value in rows if test(Item(id, name, {head: decode(value)} if value is not None else {}))]
 
@@ -64,7 +64,7 @@ def _widest(where: Filter, *, positive: bool) -> Filter:
         case Not(part):
             return Not(_widest(part, positive=not positive))
         case Condition(_, "regex", _):
-            return EVERYTHING if positive else NOTHING
+            return MATCH_ALL if positive else NOTHING
         case Condition():
             return where
 

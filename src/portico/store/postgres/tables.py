@@ -156,7 +156,7 @@ async def _refill(db: PostgresConnection, table: Table, fields: Sequence[Field])
     async for rows in _scan(db, table):
         ids = [row.item.id for row in rows]
         if in_columns:
-            values = [[native(f.typed_value(row.item.data)) for row in rows] for f in in_columns]
+            values = [[native(f.comparable_value(row.item.data)) for row in rows] for f in in_columns]
             await db.execute(
                 f"UPDATE {table.name} i SET {sets} FROM unnest($1::text[], {arrays}) AS g(id, {names})"
                 " WHERE i.id = g.id",
@@ -216,7 +216,7 @@ def _as_columns(table: Table, rows: Sequence[StoredRow]) -> tuple[list[str], lis
         [row.raw for row in rows],
         [row.revision for row in rows],
         [row.digest for row in rows],
-        *([native(f.typed_value(row.item.data)) for row in rows] for f in fields),
+        *([native(f.comparable_value(row.item.data)) for row in rows] for f in fields),
     ]
     return names, arrays, values
 

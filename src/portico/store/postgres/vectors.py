@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from portico.catalog import Field
-from portico.query import Filter, Near
+from portico.query import Filter, NearVector
 from portico.store.nearest import wrong_length
 from portico.store.postgres.dialect import DIALECT
 from portico.store.postgres.engine import PostgresConnection
@@ -74,7 +74,9 @@ async def put_vectors(db: PostgresConnection, table: Table, model: str, rows: Se
     )
 
 
-async def select_candidates(db: PostgresConnection, table: Table, near: Near, where: Filter) -> list[tuple[str, bytes]]:
+async def select_candidates(
+    db: PostgresConnection, table: Table, near: NearVector, where: Filter
+) -> list[tuple[str, bytes]]:
     """Return enough of the nearest vectors to choose from. The filter applies first, so there are never too few."""
     sql = Statement(DIALECT, table)
     source = f"FROM vectors v JOIN {table.name} USING (id) WHERE {sql.where(where)} AND {_field(table, near.field)}"

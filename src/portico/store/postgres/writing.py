@@ -20,7 +20,7 @@ from portico.store.encoding import to_micros
 from portico.store.ledger import LedgerBackup
 from portico.store.planning import WritePlan, group_by_source, plan_load, plan_removal, plan_restore
 from portico.store.postgres.changes import PostgresChanges
-from portico.store.postgres.collections import ATTEMPTS, PostgresCollections, being_changed, pauses
+from portico.store.postgres.collections import ATTEMPTS, PostgresCollections, pauses, schema_busy
 from portico.store.postgres.engine import WRITE_SECONDS, LockBusy, PostgresConnection, PostgresEngine
 from portico.store.postgres.ledger import PostgresLedger, PostgresTransaction
 from portico.store.postgres.tables import insert_rows, update_rows
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class PostgresWriter:
-    """Carries out plans."""
+    """Executes write plans."""
 
     def __init__(self, engine: PostgresEngine, collections: PostgresCollections, changes: PostgresChanges) -> None:
         self._engine = engine
@@ -57,7 +57,7 @@ class PostgresWriter:
                     await self.collections.reshape(missing.name, missing.add_to)
                     missing = None
                 # Writers share the locks and do not wait for each other, only for a change of the columns.
-                async with self._engine.writing(shared=[f"shape/{name}" for name in collections]) as db:
+                async with self._engine.transaction(shared=[f"shape/{name}" for name in collections]) as db:
                     return await work(db, {name: await self.collections.table(name, db) for name in collections})
             except LockBusy:
                 await asyncio.sleep(pause)
@@ -73,8 +73,8 @@ class PostgresWriter:
             attempts += 1
             if attempts == ATTEMPTS:
                 names = ", ".join(collections)
-                raise Unavailable(f"{names} is being written by too many at once", hint="Try again.")
-        raise being_changed(", ".join(collections))
+                raise Unavailable(f"Too many writers change {names} at the same time", hint="Try again.")
+        raise schema_busy(", ".join(collections))
 
     async def _resolve(self, collections: Sequence[str], fault: BaseException | None) -> bool:
         """Return whether the fault of a write is over, so that it can be repeated."""
@@ -93,7 +93,7 @@ class PostgresWriter:
         table = await self.collections.table(collection)
         columns = [c for name, c in table.columns.items() if table.collection.fields[name].type == FieldType.STRING]
         indexes = [f"{table.name}_{column}" for column in columns]
-        async with self._engine.writing() as db:
+        async with self._engine.transaction() as db:
             await db.execute("SET LOCAL lock_timeout = '1s'")
             for index in [name] if name in indexes else indexes:
                 await db.execute(f"DROP INDEX IF EXISTS {index}")
@@ -114,7 +114,7 @@ class PostgresWriter:
                 raise MissingColumns(plan)
         for table, plan in plans:
             at = to_micros(plan.at)
-            created, updated, removed = plan.created, plan.updated, plan.removed
+            created, updated, removed = plan.inserts, plan.updates, plan.deletes
             if created and await insert_rows(db, table, created, source or "", at) < len(created):
                 raise ConcurrentInsert
             if updated:
@@ -126,7 +126,7 @@ class PostgresWriter:
                 )
         for table, plan in plans:
             for field in table.vector_fields:
-                await put_field_vectors(db, table, field, [*plan.created, *plan.updated])
+                await put_field_vectors(db, table, field, [*plan.inserts, *plan.updates])
 
 
 class PostgresLoads:
@@ -138,9 +138,9 @@ class PostgresLoads:
         self._collections = writer.collections
 
     async def begin(self, source: str) -> Load:
-        async with self._engine.writing() as db:
+        async with self._engine.transaction() as db:
             await PostgresTransaction(self._engine, db).lock("runs")
-            # A batch of another run that is under way ends first. What a killed run had seen is of no use.
+            # A running batch of another run ends first. What an interrupted run had seen is of no use.
             await db.fetch("SELECT run FROM runs WHERE source = $1 FOR UPDATE", source)
             await db.execute("DELETE FROM seen WHERE run IN (SELECT run FROM runs WHERE source = $1)", source)
             await db.execute("DELETE FROM runs WHERE source = $1", source)
@@ -188,7 +188,7 @@ class PostgresLoads:
         for name in await self._collections.refresh():
             while count := await self._writer.write(name, lambda db, table: self._remove_unseen(db, table, load)):
                 removed += count
-        async with self._engine.writing() as db:
+        async with self._engine.transaction() as db:
             await db.execute("DELETE FROM runs WHERE run = $1", load.run)
             await db.execute("DELETE FROM seen WHERE run = $1", load.run)
         return removed
@@ -240,7 +240,7 @@ class PostgresBackup(LedgerBackup):
                 await _set_source(db, table, source, list(before))
                 await db.execute(
                     "DELETE FROM vectors WHERE collection = $1 AND field = '' AND id = ANY($2::text[])",
-                    *(table.number, [row.item.id for row in plan.updated]),
+                    *(table.number, [row.item.id for row in plan.updates]),
                 )
                 return len(changes)
 
@@ -252,7 +252,7 @@ class PostgresBackup(LedgerBackup):
 
 
 class MissingColumns(Exception):
-    """The table has no columns yet for some fields of what is written."""
+    """The table lacks columns for some fields of the items to be written."""
 
     def __init__(self, plan: WritePlan) -> None:
         super().__init__(f"{plan.collection.name} has no columns for the new fields")
@@ -260,10 +260,10 @@ class MissingColumns(Exception):
         self._datas = [change.item.data for change in plan.changes if change.kind != "delete"]
 
     def add_to(self, collection: Collection | None) -> Collection:
-        """Return the collection as it is by now, with the fields of what is written."""
+        """Return the present collection, with the fields of the items to be written."""
         target = collection or Collection(self.name)
         for data in self._datas:
-            target = target.widened(data)
+            target = target.widen(data)
         return target
 
 
@@ -278,9 +278,9 @@ def select_by_id(table: Table) -> str:
 async def lock_rows(
     db: PostgresConnection, table: Table, ids: Sequence[str], source: str | None = None
 ) -> dict[str, StoredRow]:
-    """Lock items until the transaction ends; in one order for all, so that no two wait for each other.
+    """Lock items until the transaction ends, in one order, so that there are no deadlocks.
 
-    With a source, only those that are still of it.
+    With a source, only lock items that still belong to it.
     """
     only = "($2::text IS NULL OR source = $2)"
     rows = await db.fetch(f"{select_by_id(table)} AND {only} ORDER BY id FOR UPDATE", list(ids), source)

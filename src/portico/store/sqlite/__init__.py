@@ -4,6 +4,7 @@ import asyncio
 from functools import partial
 from itertools import islice
 
+from portico.errors import ConfigError
 from portico.store import Store
 from portico.store.health import StoreHealth
 from portico.store.idempotency import SqlIdempotency, SqlNotes
@@ -20,7 +21,11 @@ from portico.store.tasks import SqlTasks
 CHECK_SECONDS = 600.0  # for reading the whole store
 
 
-async def open_sqlite(path: str, *, keep_changes: int, seconds: float) -> Store:
+async def open_sqlite_url(url: str, *, keep_changes: int, pool: int, seconds: float) -> Store:
+    """Open sqlite:///path. `pool` has no effect: there are no connections to a server."""
+    path = url.removeprefix("sqlite:///")
+    if path == url or not path:
+        raise ConfigError(f"{url} does not name a file", hint="Use sqlite:///path/to/site.db.")
     engine = await asyncio.to_thread(SqliteEngine, path, seconds)
     ledger = SqliteLedger(engine)
     blobs = SqlBlobs(ledger)

@@ -81,7 +81,7 @@ class SqliteChanges:
         return changes
 
     def announce(self, changes: Sequence[Change]) -> None:
-        """Wake those of this process who wait for committed changes."""
+        """Wake the tasks of this process that wait for changes."""
         if changes and changes[-1].seq > self._newest:
             self._newest = changes[-1].seq
             self._has_new.set()

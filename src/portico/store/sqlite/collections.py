@@ -49,17 +49,17 @@ class SqliteCollections:
 
     def read_schema(self, db: SqliteDatabase) -> Schema:
         """Return the schema as this transaction sees it, and remember it unless a newer one is known."""
-        known = self._known
+        existing = self._known
         number = fetch_value(db, "SELECT value FROM meta WHERE key = 'schema'")
-        if number == known.number:
-            return known
+        if number == existing.number:
+            return existing
         schema = Schema(number, {table.collection.name: table for table in read_tables(db)})
         with self._lock:
             if number > self._known.number:
                 self._known = schema
         return schema
 
-    def known_table(self, name: str) -> Table:
+    def find_table(self, name: str) -> Table:
         return self._known.table(name)
 
     def table(self, db: SqliteDatabase, name: str) -> Table:
@@ -127,8 +127,7 @@ class SqliteCollections:
         db.execute("UPDATE meta SET value = value + 1 WHERE key = 'schema'")
         unfilled = list_unfilled(table, new)
         if unfilled and fetch_value(db, f"SELECT 1 FROM {table.name} LIMIT 1"):
-            _refill(db, new, [field for field in unfilled if field.name in new.columns])
-            _refill_vectors(db, new, [field for field in unfilled if field.type == FieldType.VECTOR])
+            _refill(db, new, unfilled)
         self.read_schema(db)
         return new
 
@@ -168,37 +167,33 @@ def put_vector_field(db: SqliteDatabase, table: Table, id: str, data: Mapping[st
 def _relearn_undeclared(db: SqliteDatabase, table: Table, target: Collection) -> Collection:
     names = list_undeclared(table, target)
     if names:
-        for _, data in _scan(db, table):
+        for _, _, data in _scan(db, table):
             target = relearn(target, names, data)
     return target
 
 
-def _scan(db: SqliteDatabase, table: Table) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield all items with their row numbers, read in pieces so that memory stays bounded."""
+def _scan(db: SqliteDatabase, table: Table) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Yield the row number, the id and the data of all items, read in batches so that memory stays bounded."""
     last = 0
     while rows := db.execute(
-        f"SELECT rowid, data FROM {table.name} WHERE rowid > ? ORDER BY rowid LIMIT {SCAN_BATCH}", (last,)
+        f"SELECT rowid, id, data FROM {table.name} WHERE rowid > ? ORDER BY rowid LIMIT {SCAN_BATCH}", (last,)
     ).fetchall():
         last = rows[-1][0]
-        yield from ((rowid, decode(data)) for rowid, data in rows)
+        yield from ((rowid, id, decode(data)) for rowid, id, data in rows)
 
 
 def _refill(db: SqliteDatabase, table: Table, fields: Sequence[Field]) -> None:
-    """Compute columns anew from the data."""
-    if not fields:
+    """Compute the columns and the vectors of fields again from the data."""
+    typed = [field for field in fields if field.name in table.columns]
+    vectors = [field for field in fields if field.type == FieldType.VECTOR]
+    if not typed and not vectors:
         return
-    sets = ", ".join(f"{table.columns[field.name]} = ?" for field in fields)
-    for rowid, data in _scan(db, table):
-        values = [field.typed_value(data) for field in fields]
-        db.execute(f"UPDATE {table.name} SET {sets} WHERE rowid = ?", (*values, rowid))
-
-
-def _refill_vectors(db: SqliteDatabase, table: Table, fields: Sequence[Field]) -> None:
-    if not fields:
-        return
-    for rowid, data in _scan(db, table):
-        id = fetch_value(db, f"SELECT id FROM {table.name} WHERE rowid = ?", (rowid,))
-        for field in fields:
+    sets = ", ".join(f"{table.columns[field.name]} = ?" for field in typed)
+    for rowid, id, data in _scan(db, table):
+        if typed:
+            values = [field.comparable_value(data) for field in typed]
+            db.execute(f"UPDATE {table.name} SET {sets} WHERE rowid = ?", (*values, rowid))
+        for field in vectors:
             put_vector_field(db, table, id, data, field)
 
 

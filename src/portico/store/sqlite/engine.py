@@ -18,7 +18,7 @@ import apsw
 import msgspec
 
 from portico.errors import ConfigError, SiteError, TimedOut, Unavailable, Unsupported
-from portico.query import compiled
+from portico.query import compile_pattern
 from portico.redaction import redact_text, redact_url
 from portico.store.health import StoreFault, UnreadableRow
 from portico.store.sql import normalize
@@ -300,7 +300,7 @@ class SqliteEngine:
         if deadline and deadline.is_over():
             # A search in a long text is one step to SQLite, so its own check may come late.
             raise TimedOut("The query took too long", hint="Narrow it with a filter, or ask for less.")
-        return isinstance(text, str) and compiled(pattern).search(text) is not None
+        return isinstance(text, str) and compile_pattern(pattern).search(text) is not None
 
     def _open_watcher(self) -> SqliteConnection:
         """Open a connection that never writes, for the thread of the event loop, which never waits."""

@@ -8,7 +8,7 @@ from typing import TypeVar
 import apsw
 
 from portico.items import Change, Item, problem_with
-from portico.query import Aggregate, Filter, Near, Page, Query, checked, conditions, make_cursor
+from portico.query import Aggregate, Filter, NearVector, Page, Query, conditions, make_cursor, validate_query
 from portico.store.database import LeaseLost
 from portico.store.grouping import finish_rows
 from portico.store.health import StoreHealth
@@ -63,7 +63,7 @@ class SqliteItems:
     async def find(self, query: Query) -> Page:
         def work(db: SqliteDatabase) -> Page:
             table = self._collections.table(db, query.collection)
-            valid = checked(query, table.collection)
+            valid = validate_query(query, table.collection)
             if valid.aggregate:
                 return self._group(db, table, valid, valid.aggregate)
             if valid.near:
@@ -80,7 +80,7 @@ class SqliteItems:
             return await self._engine.read(work)
 
     def cursor(self, query: Query, last: Item) -> str:
-        return Statement(DIALECT, self._collections.known_table(query.collection)).cursor(query, last, self._secret)
+        return Statement(DIALECT, self._collections.find_table(query.collection)).cursor(query, last, self._secret)
 
     def _page(self, db: SqliteDatabase, table: Table, query: Query) -> Page:
         total = _count(db, table, query.where) if query.count else None
@@ -102,7 +102,7 @@ class SqliteItems:
         groups = [name_values(aggregate, table.collection, row, from_json) for row in rows]
         return finish_rows(groups, query, table.collection, self._secret)
 
-    def _find_near(self, db: SqliteDatabase, table: Table, query: Query, near: Near) -> Page:
+    def _find_near(self, db: SqliteDatabase, table: Table, query: Query, near: NearVector) -> Page:
         sql = Statement(DIALECT, table)
         where = sql.where(query.where)
         number, field = sql.bind(table.number), sql.bind(near.field)
@@ -118,7 +118,7 @@ class SqliteItems:
     async def count(self, collection: str, where: Filter) -> int:
         def work(db: SqliteDatabase) -> int:
             table = self._collections.table(db, collection)
-            checked(Query(collection, where=where), table.collection)
+            validate_query(Query(collection, where=where), table.collection)
             return _count(db, table, where)
 
         return await self._engine.read(work)
@@ -126,7 +126,7 @@ class SqliteItems:
     async def list_ids(self, collection: str, where: Filter) -> list[str]:
         def work(db: SqliteDatabase) -> list[str]:
             table = self._collections.table(db, collection)
-            checked(Query(collection, where=where), table.collection)
+            validate_query(Query(collection, where=where), table.collection)
             sql = Statement(DIALECT, table)
             return [id for (id,) in db.execute(sql.select("id", where), sql.params)]
 

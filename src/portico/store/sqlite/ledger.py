@@ -46,7 +46,7 @@ class SqliteTransaction:
         return rows[0] if rows else None
 
     async def lock(self, name: str) -> None:
-        """Nothing to lock: there is one writer."""
+        """Do nothing: there is one writer."""
 
     async def notify_tasks(self) -> None:
         self.has_task_news = True
@@ -104,7 +104,7 @@ class SqliteLedger:
 
 
 def run_now(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that awaits nothing but a SqliteTransaction to its end, in this thread."""
+    """Run a coroutine that awaits only a SqliteTransaction, in this thread."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -125,7 +125,7 @@ class SqliteMeters:
             self._delete_full(db, now)
             row = db.execute("SELECT tokens, at FROM meters WHERE key = ?", (key,)).fetchone()
             before, at = row or (float(per_minute), now)
-            # A clock that was set back gives nothing, and takes nothing.
+            # A clock that was set back neither adds nor removes tokens.
             tokens = min(per_minute, before + max(now - at, 0.0) * per_minute / MINUTE)
             granted = min(count, int(tokens))
             db.execute("INSERT OR REPLACE INTO meters VALUES (?, ?, ?)", (key, tokens - granted, now))
@@ -134,7 +134,7 @@ class SqliteMeters:
         return await self._file.write(work)
 
     def _delete_full(self, db: SqliteDatabase, now: float) -> None:
-        """Delete the buckets that are full again, once in a while."""
+        """Delete the buckets that are full again, at most once a minute."""
         if abs(now - self._swept) > MINUTE:
             self._swept = now
             db.execute("DELETE FROM meters WHERE at NOT BETWEEN ? AND ?", (now - MINUTE, now + MINUTE))

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class SqliteWriter:
-    """Carries out plans."""
+    """Executes write plans."""
 
     def __init__(self, collections: SqliteCollections, changes: SqliteChanges) -> None:
         self.collections = collections
@@ -52,7 +52,7 @@ class SqliteWriter:
         for field in table.vector_fields:
             for row in rows:
                 put_vector_field(db, table, row.item.id, row.item.data, field)
-        for id in plan.removed:
+        for id in plan.deletes:
             db.execute(f"DELETE FROM {table.name} WHERE id = ?", (id,))
             db.execute("DELETE FROM vectors WHERE collection = ? AND id = ?", (table.number, id))
         return self.changes.append(db, table, plan)
@@ -67,7 +67,7 @@ class SqliteLoads:
 
     async def begin(self, source: str) -> Load:
         def work(db: SqliteDatabase) -> Load:
-            # What a killed run had seen is of no use: this one sees everything again.
+            # What an interrupted run had seen is of no use: this one sees everything again.
             db.execute("DELETE FROM seen WHERE run IN (SELECT run FROM runs WHERE source = ?)", (source,))
             db.execute("DELETE FROM runs WHERE source = ?", (source,))
             db.execute("INSERT INTO runs (source, at) VALUES (?, ?)", (source, to_micros(datetime.now(UTC))))
@@ -201,7 +201,7 @@ class SqliteBackup(LedgerBackup):
                 )
                 db.executemany(
                     "DELETE FROM vectors WHERE collection = ? AND field = '' AND id = ?",
-                    [(table.number, row.item.id) for row in plan.updated],
+                    [(table.number, row.item.id) for row in plan.updates],
                 )
             return len(changes), changes
 
