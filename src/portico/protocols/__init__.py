@@ -48,6 +48,7 @@ BUILT_IN: Final[Mapping[str, str]] = {
     "a2a": "portico.protocols.a2a:PROTOCOL",
     "discovery": "portico.protocols.discovery:PROTOCOL",
     "nwp": "portico.protocols.nwp:PROTOCOL",
+    "openai": "portico.protocols.openai:PROTOCOL",
 }
 
 Schema: TypeAlias = dict[str, Any]  # a part of an OpenAPI document
