@@ -93,7 +93,7 @@ async def add_to_cart(context: Context, product: str, quantity: Quantity = 1, ca
     lines = _with(_lines(saved_cart), product, item, quantity)
     data = {"lines": msgspec.to_builtins(lines)}
     expected = saved_cart.version if saved_cart else ""
-    return _to_cart(await context.put("carts", cart or secrets.token_urlsafe(12), data, expect=expected))
+    return _to_cart(await context.put("carts", cart or secrets.token_hex(12), data, expect=expected))
 
 
 @operation(kind="execute", danger="safe")
@@ -114,7 +114,7 @@ async def remove_from_cart(context: Context, cart: str, product: str) -> Cart:
 async def place_order(context: Context, cart: str) -> Order:
     """Order what is in a cart. Takes a few seconds; the stock is taken and the cart emptied."""
     saved: Mapping[str, Any] = context.saved or {}
-    order = str(saved.get("order") or secrets.token_urlsafe(12))
+    order = str(saved.get("order") or secrets.token_hex(12))
     cart_lines = _lines(await context.get("carts", cart))
     lines = [msgspec.convert(line, Line) for line in saved.get("lines", msgspec.to_builtins(cart_lines))]
     if not lines:
@@ -166,7 +166,7 @@ async def book_table(
         raise Conflict(f"{place.data['name']} does not take reservations", hint="Just turn up.")
     when = _moment(time)
     data = {"restaurant": restaurant, "time": when.isoformat(), "people": people, "status": "confirmed"}
-    booked = await context.put("bookings", secrets.token_urlsafe(12), data, expect="")
+    booked = await context.put("bookings", secrets.token_hex(12), data, expect="")
     return _to_booking(booked, place.data["name"])
 
 

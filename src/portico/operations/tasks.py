@@ -152,7 +152,7 @@ class TaskManager:
         _check(call)
         now = datetime.now(UTC)
         # Callers that name their requests expect task ids that are UUIDs.
-        id = str(uuid4()) if call.request else secrets.token_urlsafe(24)
+        id = str(uuid4()) if call.request else secrets.token_hex(16)
         limit = self._limits.tasks_per_caller
         task = Task(id, call, permit.caller, TaskState.PENDING, now, now, estimate=operation.estimate)
         if not await self._store.tasks.add(task, limit, key):

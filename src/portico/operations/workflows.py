@@ -289,7 +289,7 @@ class WorkflowRun:
 
     def __init__(self, context: Context, total: int) -> None:
         self.context = context
-        self.saved = msgspec.convert(context.saved, SavedRun) if context.saved else SavedRun(secrets.token_urlsafe(16))
+        self.saved = msgspec.convert(context.saved, SavedRun) if context.saved else SavedRun(secrets.token_hex(16))
         self.slots = asyncio.Semaphore(AT_ONCE)
         self._total = total
         self._report_lock = asyncio.Lock()  # keeps reports of steps that end together in order
