@@ -10,7 +10,7 @@ from decimal import Decimal
 from enum import IntEnum, StrEnum
 from functools import lru_cache
 from math import isfinite
-from typing import Any, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import rfc8785
 
@@ -98,6 +98,10 @@ _FIRST_INSTANT = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(micros
 _LAST_INSTANT = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 
 
+# What a field is to an item, whatever its name: what pages show first, answers say and links follow.
+Role: TypeAlias = Literal["title", "description", "image", "link", "price", "date", "place", "latitude", "longitude"]
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """One field of a collection. `path` is where its value lies in the data; usually its own name."""
@@ -107,6 +111,11 @@ class Field:
     path: str = ""
     declared: bool = False  # in the site file: data that does not fit counts as absent and does not widen the type
     description: str = ""
+    format: str = ""  # of its values: date, url, email, money, percent, year, ...
+    unit: str = ""  # of its numbers: kg, min, %, or a currency such as EUR
+    role: Role | Literal[""] = ""  # found by its name and values; the site file may name another field
+    target: str = ""  # the collection whose items its values name by id, as a foreign key does
+    settled: bool = False  # decided over the data of a source: single values that do not fit do not widen the type
 
     @property
     def where(self) -> str:
@@ -322,6 +331,8 @@ class Collection:
     weights: Mapping[str, float] = field(default_factory=dict[str, float])  # of fields in text search
     private: bool = False  # only operations of the site use it; no protocol shows it
     details: tuple[str, ...] = ()  # fields to ask the user for when a question is vague
+    roles: Mapping[Role, str] = field(default_factory=dict[Role, str])  # the fields that the site file names for roles
+    unknown: Literal["refuse", "keep"] = "refuse"  # fields that a caller writes and the collection does not have
 
     @property
     def one(self) -> str:
@@ -339,6 +350,10 @@ class Collection:
     @property
     def anchor_id(self) -> str:
         return anchor_of(self.schema)
+
+    def field_for(self, role: Role) -> str:
+        """Return the name of the field with a role; empty if there is none."""
+        return self.roles.get(role) or next((spec.name for spec in self.fields.values() if spec.role == role), "")
 
     def field(self, path: str) -> Field:
         """Return the field at a path. Below an object, an array or a field of any type, every path may exist."""
@@ -364,7 +379,12 @@ class Collection:
         for name, value in data.items():
             existing = self.fields.get(name)
             new_type = type_of(value)
-            if (existing and existing.declared) or new_type is None or name == ID or not _SEGMENT.match(name):
+            if (
+                (existing and (existing.declared or existing.settled))
+                or new_type is None
+                or name == ID
+                or not _SEGMENT.match(name)
+            ):
                 continue
             kind = widen(existing.type, new_type) if existing else new_type
             if existing is None and len(self.fields) + len(additions) >= MAX_COLUMNS:

@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from portico.access.identity import ASK, check_scope
 from portico.access.limits import Limits
-from portico.catalog import Collection, Danger, Field, FieldType, check_collection_name, nearest_hint
+from portico.catalog import Collection, Danger, Field, FieldType, Role, check_collection_name, nearest_hint
 from portico.errors import ConfigError
 from portico.network import parse_network
 from portico.redaction import redact_url
@@ -175,6 +175,8 @@ class FieldSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     type: TypeName
     path: str = ""
     description: str = ""
+    format: str = ""
+    unit: str = ""
 
 
 class CollectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -188,6 +190,8 @@ class CollectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     weights: dict[str, float] = {}
     private: bool = False
     details: tuple[str, ...] = ()  # fields to ask for when a question about these items says little
+    roles: dict[Role, str] = {}  # role -> field; the others are found by the names and the values of fields
+    unknown: Literal["refuse", "keep"] = "refuse"  # fields in writes of callers that the collection does not have
     fields: dict[str, FieldSettings] = {}
 
 
@@ -200,6 +204,8 @@ class SourceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     id_field: str | None = None
     table: str | None = None
     type: str | None = None
+    base_url: str = ""  # where the files of a folder, or the items of a table, are on the web
+    group_by: str = ""  # the field that rows of one item share
     max_pages: Annotated[int, Meta(ge=1)] = 1000
     delay: Annotated[float, Meta(ge=0)] = 1.0
 
@@ -299,22 +305,24 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     def collection(self, name: str) -> Collection:
         """What the site file says of a collection."""
-        said = self.collections.get(name, CollectionSettings())
+        settings = self.collections.get(name, CollectionSettings())
         fields = {
-            field: Field(field, FieldType(each.type), each.path, True, each.description)
-            for field, each in said.fields.items()
+            field: Field(field, FieldType(spec.type), spec.path, True, spec.description, spec.format, spec.unit)
+            for field, spec in settings.fields.items()
         }
         return Collection(
             name,
             fields,
-            said.title,
-            said.description,
-            said.type,
-            said.singular,
-            said.language or self.site.language,
-            said.weights,
-            said.private or name.startswith("_"),
-            said.details,
+            settings.title,
+            settings.description,
+            settings.type,
+            settings.singular,
+            settings.language or self.site.language,
+            settings.weights,
+            settings.private or name.startswith("_"),
+            settings.details,
+            settings.roles,
+            settings.unknown,
         )
 
     @property

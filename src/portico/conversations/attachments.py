@@ -16,7 +16,7 @@ from portico.requests import File
 from portico.search.index.text import words
 from portico.sources import pages
 from portico.sources.html import TooDeep
-from portico.sources.records import Document, Entry, Record, SourceOptions
+from portico.sources.records import BadRecord, Document, Entry, Record, SourceOptions
 from portico.telemetry import silence_library
 
 COLLECTION = "_attachments"  # of which the passages are said to be; there is no such collection
@@ -77,7 +77,7 @@ def _passages(file: File, name: str, check: Check) -> list[Item]:
         entries.append(entry)
     records = [entry for entry in entries if isinstance(entry, Record) and entry.data.get("text")]
     if not records:
-        reasons = [entry.reason for entry in entries if not isinstance(entry, Record)]
+        reasons = [entry.reason for entry in entries if isinstance(entry, BadRecord)]
         raise BadRequest(f"{name} {reasons[0] if reasons else 'has no text'}", file=name)
     return [_item(record, name) for record in records]
 

@@ -132,6 +132,8 @@ async def _store_batch(
         if isinstance(entry, BadRecord):
             bad.append(entry)
             continue
+        if not isinstance(entry, Record):
+            continue
         put = Put(entry.id or f"sha:{content_hash(entry.data)}", entry.data)
         problem = problem_with(put.id, put.data)
         if problem:
@@ -188,6 +190,8 @@ def _options(settings: SourceSettings, config: Config, distinction: tuple[str, .
         id_field=settings.id_field,
         table=settings.table,
         type=settings.type,
+        base_url=settings.base_url,
+        group_by=settings.group_by,
         max_pages=settings.max_pages,
         delay=settings.delay,
         allow_hosts=tuple(config.allow_hosts),

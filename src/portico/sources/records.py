@@ -31,7 +31,35 @@ class BadRecord:
     is_gap: bool = False
 
 
-Entry: TypeAlias = Record | BadRecord
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A value that may have been misread, what was made of it, and the setting that would settle it."""
+
+    place: str  # file and line, URL, or table and key
+    reason: str
+    field: str = ""
+    value: str = ""
+    setting: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """A fact about a source for its report, such as the encoding that was detected."""
+
+    place: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The values of a field are the ids of items of another collection, as those of a foreign key."""
+
+    field: str
+    target: str  # the collection
+    collection: str | None = None  # set only by a source with several collections
+
+
+Entry: TypeAlias = Record | BadRecord | Doubt | Remark | Link
 
 
 class Source(Protocol):
@@ -77,6 +105,8 @@ class SourceOptions:
     id_field: str | None = None
     table: str | None = None
     type: str | None = None  # schema.org type given to records that have none
+    base_url: str = ""  # where the files of a folder, or the items of a table, are on the web
+    group_by: str = ""  # the field that rows of one item share
     max_pages: int = 1000  # pages fetched by a crawl, or read from one PDF
     delay: float = 1.0  # seconds between two requests of a crawl
     max_bytes: int = 1 << 30  # of one downloaded file; a page or a record is limited to 16 MB in any case

@@ -27,9 +27,12 @@ from portico.sources.records import (
     MAX_RECORD_BYTES,
     BadRecord,
     Document,
+    Doubt,
     Entry,
+    Link,
     Meter,
     Record,
+    Remark,
     Source,
     SourceOptions,
     too_large,
@@ -38,8 +41,11 @@ from portico.sources.records import (
 __all__ = [
     "FORMATS",
     "BadRecord",
+    "Doubt",
     "Entry",
+    "Link",
     "Record",
+    "Remark",
     "Source",
     "SourceOptions",
     "is_database",
@@ -151,14 +157,18 @@ def _apply_options(record: Record, options: SourceOptions) -> Entry:
 
 def _redact_entry(entry: Entry, redactor: Redactor) -> Entry:
     """Redact the secrets of the source's own URL in an entry, whose id may be that URL."""
-    if isinstance(entry, BadRecord):
-        return replace(entry, where=redactor.redact(entry.where), reason=redactor.redact(entry.reason))
-    return replace(
-        entry,
-        data=redactor.redact_data(entry.data),
-        where=redactor.redact(entry.where),
-        id=entry.id and redactor.redact_data(entry.id),
-    )
+    match entry:
+        case Record():
+            data, where = redactor.redact_data(entry.data), redactor.redact(entry.where)
+            return replace(entry, data=data, where=where, id=entry.id and redactor.redact_data(entry.id))
+        case BadRecord():
+            return replace(entry, where=redactor.redact(entry.where), reason=redactor.redact(entry.reason))
+        case Doubt():
+            return replace(entry, place=redactor.redact(entry.place), value=redactor.redact(entry.value))
+        case Remark():
+            return Remark(redactor.redact(entry.place), redactor.redact(entry.text))
+        case Link():
+            return entry
 
 
 def _kind_and_place(url: str, options: SourceOptions) -> tuple[str | None, str]:

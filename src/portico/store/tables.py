@@ -22,7 +22,8 @@ SCAN_BATCH = 1000
 ADOPT_BATCH = 5000  # items that change their source in one transaction
 MAX_PROBLEMS = 10  # that a check reports
 CHANGE_COLUMNS = "seq, collection, id, kind, version, data, patch, undo, at"
-ABOUT = ("title", "description", "type", "singular", "language", "weights", "private", "details")
+ABOUT = ("title", "description", "type", "singular", "language", "weights", "private", "details", "roles", "unknown")
+INFERRED = ("format", "unit", "role", "target", "settled")  # of a field, stored with the description of its collection
 
 T = TypeVar("T")
 
@@ -48,8 +49,13 @@ class Table:
 
     @property
     def about(self) -> str:
-        """The description of the collection besides its fields, as JSON."""
-        return encode_text({name: getattr(self.collection, name) for name in ABOUT})
+        """The description of the collection besides the names and types of its fields, as JSON."""
+        inferred = {
+            f.name: values
+            for f in self.collection.fields.values()
+            if (values := {name: value for name in INFERRED if (value := getattr(f, name))})
+        }
+        return encode_text({**{name: getattr(self.collection, name) for name in ABOUT}, "fields": inferred})
 
     def values(self, data: Mapping[str, Any]) -> list[Any]:
         fields = self.collection.fields
@@ -164,13 +170,14 @@ def read_table(number: int, name: str, about: str, rows: Iterable[tuple[Any, ...
 def _read_table(number: int, name: str, about: str, rows: Iterable[tuple[Any, ...]]) -> Table:
     fields: dict[str, Field] = {}
     columns: dict[str, str] = {}
+    about_collection = decode(about)
+    inferred = about_collection.pop("fields", {})
     for field, kind, path, declared, description, column in rows:
-        fields[field] = Field(field, FieldType(kind), path, bool(declared), description)
+        fields[field] = Field(field, FieldType(kind), path, bool(declared), description, **inferred.get(field, {}))
         if column:
             columns[field] = column
-    description = decode(about)
-    description["details"] = tuple(description.get("details", ()))
-    return Table(number, Collection(name, fields, **description), columns)
+    about_collection["details"] = tuple(about_collection.get("details", ()))
+    return Table(number, Collection(name, fields, **about_collection), columns)
 
 
 def read_change(
@@ -220,7 +227,13 @@ def from_json(value: Any) -> Any:
 def merge_description(stored: Collection, declared: Collection) -> Collection:
     """Return the declared collection with the fields that were inferred from data."""
     fields = {name: f for name, f in stored.fields.items() if not f.declared or name in declared.fields}
-    return replace(declared, fields={**fields, **declared.fields})
+    fields.update((name, _with_inferred(f, stored.fields.get(name))) for name, f in declared.fields.items())
+    return replace(declared, fields=fields)
+
+
+def _with_inferred(field: Field, stored: Field | None) -> Field:
+    """Return a declared field with the role that was found for it, unless it says otherwise."""
+    return replace(field, role=field.role or stored.role) if stored else field
 
 
 def list_undeclared(table: Table, target: Collection) -> list[str]:
