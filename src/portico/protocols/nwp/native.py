@@ -16,6 +16,7 @@ from portico.network import network_of
 from portico.protocols import StreamLimit
 from portico.protocols.http import base_of
 from portico.protocols.nwp.errors import error_frame, frame_problem
+from portico.protocols.nwp.frame_router import FrameRouter
 from portico.protocols.nwp.frames import (
     EncodingTier,
     ErrorFrame,
@@ -27,7 +28,6 @@ from portico.protocols.nwp.frames import (
     read_header,
 )
 from portico.protocols.nwp.handshake import HandshakeOffer, negotiate
-from portico.protocols.nwp.routing import FrameRouter
 from portico.protocols.nwp.sessions import HEADER_BYTES, NativeSession, NativeTimeouts
 from portico.protocols.nwp.settings import NwpSettings
 from portico.telemetry import Recorder

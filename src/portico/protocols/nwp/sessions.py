@@ -27,6 +27,7 @@ from portico.protocols.nwp.errors import (
     code_of,
     frame_problem,
 )
+from portico.protocols.nwp.frame_router import FrameRouter, RequestFrame
 from portico.protocols.nwp.frames import (
     FRAMES,
     LARGEST,
@@ -54,7 +55,6 @@ from portico.protocols.nwp.frames import (
 )
 from portico.protocols.nwp.handshake import HandshakeOffer, SessionTerms, welcome
 from portico.protocols.nwp.nodes import INVOKE, QUERY, SITE, STREAM
-from portico.protocols.nwp.routing import FrameRouter, RequestFrame
 from portico.protocols.nwp.service import NwpRequestContext
 from portico.protocols.nwp.writer import FrameWriter, RequestTag
 from portico.requests import Caller
