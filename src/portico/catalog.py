@@ -99,7 +99,10 @@ _LAST_INSTANT = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microse
 
 
 # What a field is to an item, whatever its name: what pages show first, answers say and links follow.
-Role: TypeAlias = Literal["title", "description", "image", "link", "price", "date", "place", "latitude", "longitude"]
+Role: TypeAlias = Literal[
+    "title", "given_name", "family_name", "description", "image", "link", "price", "date", "place",
+    "latitude", "longitude",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
