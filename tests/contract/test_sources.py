@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from portico.config import Config, SourceSettings
-from portico.sources.ingest import LoadReport, ingest, load_source, load_sources
+from portico.sources.ingest import ingest, load_source, load_sources
 from portico.sources.registry import Source, SourceOptions, open_source
+from portico.sources.reports import LoadReport
 from portico.store import Store
 from portico.telemetry import discard
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from portico.errors import SourceError
-from portico.sources.ingest import LoadReport, ingest
-from portico.sources.registry import BadRecord, Entry, Record
+from portico.sources.ingest import ingest
+from portico.sources.registry import BadRecord, Doubt, Entry, Record, Remark
+from portico.sources.reports import LoadReport
 from portico.store import Store, open_store
 from portico.store.records import Put
 
@@ -100,6 +101,16 @@ async def test_bad_records_are_counted_and_the_first_hundred_kept(store: Store) 
 
     assert counts(report) == (2, 0, 0, 0, 150)
     assert report.failures == tuple(bad[:100])
+
+
+async def test_doubts_and_remarks_of_a_source_are_in_its_report(store: Store) -> None:
+    doubts = [Doubt(f"there:{n}", "may be two dates") for n in range(150)]
+    remark = Remark("there", "Read as windows-1252.")
+
+    report = await ingest(store, Listed([remark, record("a"), *doubts]), "things")
+
+    assert (report.doubts, report.doubt_count, report.remarks) == (tuple(doubts[:100]), 150, (remark,))
+    assert not report.is_lossless
 
 
 @pytest.mark.parametrize(

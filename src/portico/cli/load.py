@@ -14,7 +14,7 @@ from portico.config import Config, check_sources
 from portico.redaction import redact_url
 
 if TYPE_CHECKING:
-    from portico.sources.ingest import LoadReport
+    from portico.sources.reports import LoadReport
 
 
 def load(

@@ -16,7 +16,7 @@ from portico.protocols import parse_config, read_config
 if TYPE_CHECKING:
     from portico.requests import Caller
     from portico.server.assembly import Parts
-    from portico.sources.ingest import LoadReport
+    from portico.sources.reports import LoadReport
     from portico.store import Store
     from portico.telemetry import Recorder
 

@@ -13,7 +13,7 @@ from portico.items import IN_LINES, invisible_pattern
 
 if TYPE_CHECKING:
     from portico.query import Page, Query
-    from portico.sources.ingest import LoadReport
+    from portico.sources.reports import LoadReport
 
 out = Console(soft_wrap=False)
 err = Console(stderr=True)

@@ -4,7 +4,7 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,13 +17,24 @@ from portico.redaction import redact_url
 from portico.sources.freshness import LoadStatus, State, load_status, save_status
 from portico.sources.registry import (
     BadRecord,
+    Doubt,
     Entry,
+    Link,
     Record,
+    Remark,
     Source,
     SourceOptions,
     is_database,
     open_source,
     source_place,
+)
+from portico.sources.reports import (
+    MAX_DOUBTS,
+    MAX_FAILURES,
+    MAX_REMARKS,
+    CollectionReport,
+    FieldReport,
+    LoadReport,
 )
 from portico.store import Store
 from portico.store.records import Load, Put
@@ -31,29 +42,7 @@ from portico.telemetry import Recorder, SourceLoaded
 
 BATCH_RECORDS = 500
 BATCH_BYTES = 4_000_000
-MAX_FAILURES = 100
 DISTINCTIVE = ("collection", "format", "id_field", "type")  # options of sources that read the same table or file
-
-
-@dataclass(frozen=True, slots=True)
-class LoadReport:
-    """The result of a load so far. `failures` holds the first hundred."""
-
-    source: str
-    added: int = 0
-    changed: int = 0
-    unchanged: int = 0
-    removed: int = 0
-    failed: int = 0
-    failures: tuple[BadRecord, ...] = field(default=())
-    has_gap: bool = False  # part of the source could not be read, so nothing was deleted
-    seconds: float = 0.0
-    share: float | None = None  # of the source that has been read, if known
-    stored_as: str = ""  # the name of the source in the store, once all of it was read
-
-    @property
-    def read(self) -> int:
-        return self.added + self.changed + self.unchanged + self.failed
 
 
 ProgressCallback = Callable[[LoadReport], None]
@@ -93,7 +82,14 @@ async def ingest(
     for name in touched:
         await store.collections.optimize(name)
     stored_as = "" if report.has_gap else source.url
-    report = replace(report, removed=removed, seconds=time.monotonic() - started, stored_as=stored_as)
+    schema = await store.collections.refresh()
+    report = replace(
+        report,
+        removed=removed,
+        seconds=time.monotonic() - started,
+        stored_as=stored_as,
+        collections={name: _describe(schema[name]) for name in sorted(touched)},
+    )
     on_progress(report)
     return report
 
@@ -133,6 +129,7 @@ async def _store_batch(
             bad.append(entry)
             continue
         if not isinstance(entry, Record):
+            report = _add_note(report, entry)
             continue
         put = Put(entry.id or f"sha:{content_hash(entry.data)}", entry.data)
         problem = problem_with(put.id, put.data)
@@ -159,6 +156,25 @@ async def _store_batch(
         failures=(*report.failures, *bad)[:MAX_FAILURES],
         has_gap=report.has_gap or any(item.is_gap for item in bad),
     )
+
+
+def _add_note(report: LoadReport, entry: Doubt | Remark | Link) -> LoadReport:
+    match entry:
+        case Doubt():
+            doubts = (*report.doubts, entry)[:MAX_DOUBTS]
+            return replace(report, doubts=doubts, doubt_count=report.doubt_count + 1)
+        case Remark():
+            return replace(report, remarks=(*report.remarks, entry)[:MAX_REMARKS])
+        case Link():
+            return report
+
+
+def _describe(collection: Collection) -> CollectionReport:
+    fields = {
+        name: FieldReport(type=spec.type, role=spec.role, format=spec.format, unit=spec.unit)
+        for name, spec in collection.fields.items()
+    }
+    return CollectionReport(fields=fields)
 
 
 def _repeats(puts: Sequence[tuple[Put, str]], repeated: set[str]) -> Iterator[BadRecord]:
