@@ -22,7 +22,7 @@ from common import COLLECTION, fill_vectors, generate, load, local_embedder, mad
 from portico.protocols import parse_config
 from portico.query import Query
 from portico.requests import Ask
-from portico.server.assembly import opened_site
+from portico.server.assembly import open_site
 
 QUESTIONS = (
     "red kettle from the harbour",
@@ -45,9 +45,9 @@ async def measure(items: int, rounds: int) -> None:
         url = f"sqlite:///{folder}/site.db"
         load(generate(Path(folder), items), url)
         config = parse_config({"store": {"url": url}, "limits": {"anonymous_per_minute": 1_000_000}})
-        async with opened_site(config, background=False) as parts:
+        async with open_site(config, background=False) as parts:
             await fill_vectors(parts.store, embedder.name, made_up_vectors(items, embedder.dimensions))
-        async with opened_site(config, background=False) as parts:
+        async with open_site(config, background=False) as parts:
             caller = parts.site.access.anonymous_caller()
 
             async def search(number: int) -> None:

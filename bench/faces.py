@@ -23,7 +23,7 @@ import msgspec
 from portico.cli.sites import demo_config
 from portico.config import Search, StoreSettings
 from portico.protocols import parse_config
-from portico.server.assembly import opened_site
+from portico.server.assembly import open_site
 from portico.server.http import Serving, application, server_settings
 from portico.sources.ingest import load_sources
 from portico.telemetry import discard
@@ -48,7 +48,7 @@ async def served(folder: Path) -> AsyncIterator[str]:
         search=Search(embedder="none:"),
         limits=parse_config({"limits": {"anonymous_per_minute": 1_000_000}}).limits,
     )
-    async with opened_site(config) as parts:
+    async with open_site(config) as parts:
         await load_sources(config, parts.store, discard)
         await parts.index.sync(await parts.store.changes.head())
         app = application(parts)

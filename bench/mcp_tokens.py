@@ -22,7 +22,7 @@ from portico.cli.sites import demo_config
 from portico.config import Config, StoreSettings
 from portico.protocols.mcp.server import make_server
 from portico.protocols.mcp.settings import McpSettings
-from portico.server.assembly import opened_site
+from portico.server.assembly import open_site
 from portico.sources.ingest import load_sources
 from portico.telemetry import discard
 
@@ -43,7 +43,7 @@ def seen(tool: dict[str, Any]) -> dict[str, Any]:
 
 async def listed(config: Config) -> dict[str, Any]:
     """The result of tools/list for a visitor, as the server sends it."""
-    async with opened_site(config, background=False) as parts:
+    async with open_site(config, background=False) as parts:
         server = make_server(parts.site, config, parts.record, parts.site.access.anonymous_caller())
         async with Client(server, cache=None) as client:
             result = await client.list_tools()
@@ -67,7 +67,7 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{Path(folder, 'demo.db')}"
         config = msgspec.structs.replace(demo_config(), store=StoreSettings(url=url))
-        async with opened_site(config, background=False) as parts:
+        async with open_site(config, background=False) as parts:
             await load_sources(config, parts.store, discard)
         results = {
             offered: await listed(

@@ -32,7 +32,7 @@ from portico.protocols.aql.settings import AqlSettings
 from portico.protocols.mcp.server import make_server
 from portico.protocols.mcp.settings import McpSettings
 from portico.requests import Caller
-from portico.server.assembly import Parts, opened_site
+from portico.server.assembly import Parts, open_site
 from portico.sources.ingest import load_sources
 from portico.telemetry import discard
 
@@ -150,7 +150,7 @@ async def _exchange(client: Client, params: Mapping[str, str]) -> str:
 
 async def counted(config: Config, counters: Sequence[Tokenizer]) -> dict[str, tuple[int, list[int]]]:
     """By what is counted, how many tools or calls there are, and what they cost by each tokenizer."""
-    async with opened_site(config, background=False) as parts:
+    async with open_site(config, background=False) as parts:
         await load_sources(config, parts.store, discard)
         surfaces = {
             "discrete": await seen(parts, operations="all"),

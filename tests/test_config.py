@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from portico.catalog import Danger, FieldType
-from portico.config import Config, find_site_file, located, secret
+from portico.config import Config, find_site_file, resolve_location, secret
 from portico.errors import ConfigError
 from portico.protocols import parse_config, read_config, settings
 
@@ -143,7 +143,7 @@ def test_the_folder_is_not_a_setting(tmp_path: Path) -> None:
     ],
 )
 def test_paths_are_relative_to_the_site_file_and_urls_are_not(url: str, found: str) -> None:
-    assert located(url, "/inn") == found
+    assert resolve_location(url, "/inn") == found
 
 
 def test_what_the_file_says_of_a_collection(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from portico.errors import (
 )
 from portico.items import Change
 from portico.requests import Caller
-from portico.server.assembly import Parts, opened_store_only
+from portico.server.assembly import Parts, open_site_without_index
 from portico.site import Site
 from portico.store import Store
 from portico.store.records import IdempotencyEntry, Merge, Put, Remove, Write
@@ -57,7 +57,7 @@ Open = Callable[..., AbstractAsyncContextManager[Parts]]
 def opened(request: pytest.FixtureRequest, tmp_path: Path, store_url: StoreUrl) -> Open:
     """Opens the same inn again and again."""
     url = store_url(request.param)
-    return lambda **store: opened_store_only(config(tmp_path, url, store=store))
+    return lambda **store: open_site_without_index(config(tmp_path, url, store=store))
 
 
 @pytest.fixture(autouse=True)
@@ -370,7 +370,7 @@ async def test_a_reader_ends_when_the_subscription_is_taken_up_or_ended_elsewher
     inn: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subscriptions, "CHECK_SECONDS", 0.02)
-    async with opened_store_only(inn.config) as elsewhere:
+    async with open_site_without_index(inn.config) as elsewhere:
         first = await inn.site.follow(SubscribeRequest("s", "rooms"), ANN)
         second = await elsewhere.site.follow(SubscribeRequest("s", "rooms", resume_after=0), ANN)
         with pytest.raises(TakenOver):
@@ -462,7 +462,7 @@ async def test_all_readers_end_when_the_server_stops_and_nobody_new_begins(inn: 
     assert [type(each) for each in results] == [Unavailable, Unavailable]
     with pytest.raises(Unavailable):
         await inn.site.follow(SubscribeRequest("c", "rooms"), OPERATOR)
-    async with aclosing(busy.events), opened_store_only(inn.config) as later:
+    async with aclosing(busy.events), open_site_without_index(inn.config) as later:
         again = await later.site.follow(SubscribeRequest("b", "rooms", resume_after=1), OPERATOR)
         assert await told(again, 1) == [(2, "create", "r1")]
 

@@ -7,7 +7,7 @@ import os
 import re
 import ssl
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, TypeVar, cast, get_args, get_origin
@@ -65,7 +65,7 @@ class Search(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     embedder: str = "local:"
 
 
-class Asking(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class AskSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """[ask]: how questions are answered."""
 
     items: Annotated[int, Meta(ge=1, le=100)] = 10  # of an answer, when the caller does not say
@@ -242,13 +242,13 @@ class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     pool: Annotated[int, Meta(ge=2, le=1000)] = 10  # connections of one process to a database server
     seconds: Annotated[float, Meta(gt=0, le=3600)] = 10.0  # that a query may take
 
-    def opening(self) -> dict[str, Any]:
-        """How to open the store, besides its URL."""
+    def open_options(self) -> dict[str, Any]:
+        """Return the arguments for opening the store, besides its URL."""
         return {"keep_changes": self.keep_changes, "pool": self.pool, "seconds": self.seconds}
 
 
 class Section(Protocol):
-    """What adds a section to the settings: a protocol, as far as its settings go."""
+    """A section that a protocol adds to the settings."""
 
     @property
     def name(self) -> str: ...
@@ -276,7 +276,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     store: StoreSettings = StoreSettings()
     server: Server = Server()
     search: Search = Search()
-    ask: Asking = Asking()
+    ask: AskSettings = AskSettings()
     safety: Safety = Safety()
     oauth: Oauth = Oauth()
     anonymous: Anonymous = Anonymous()
@@ -327,7 +327,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     @property
     def store_url(self) -> str:
-        return located(self.store.url, self.folder)
+        return resolve_location(self.store.url, self.folder)
 
     @property
     def anonymous_scopes(self) -> frozenset[str]:
@@ -338,8 +338,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return Danger[self.anonymous.danger.upper()]
 
 
-def located(url: str, folder: str) -> str:
-    """A URL or path with a relative file made relative to the site file."""
+def resolve_location(url: str, folder: str) -> str:
+    """Return a URL or path whose relative file is taken from the folder of the site file."""
     scheme, separator, path = url.partition(":///")
     if separator and scheme == "sqlite":
         return url if path == ":memory:" or path.startswith("/") else f"sqlite:///{Path(folder, path)}"
@@ -349,7 +349,7 @@ def located(url: str, folder: str) -> str:
 
 
 def database_file(store_url: str) -> Path | None:
-    """The file of a store on SQLite; None for any other."""
+    """Return the file of a store on SQLite; None for any other."""
     kind, _, path = store_url.partition(":///")
     return Path(path) if kind == "sqlite" and path not in {"", ":memory:"} else None
 
@@ -366,17 +366,16 @@ def check_sources(urls: Sequence[str], where: str = "The command line") -> None:
             )
 
 
-def find_site_file(named: str | None) -> Path | None:
-    """The site file a command means: named, in the environment, or here."""
-    if named:
-        path = Path(named)
+def find_site_file(name: str | None) -> Path | None:
+    """Return the site file of a command: the one it names, else that of the environment, else that of this folder."""
+    if name:
+        path = Path(name)
         path = path / FILE if path.is_dir() else path
         if not path.is_file():
             raise ConfigError(f"There is no site file at {path}", hint=f"Name a {FILE} or a folder with one.")
         return path
-    said = os.environ.get(SITE_VARIABLE)
-    if said:
-        return find_site_file(said)
+    if os.environ.get(SITE_VARIABLE):
+        return find_site_file(os.environ[SITE_VARIABLE])
     return Path(FILE) if Path(FILE).is_file() else None
 
 
@@ -398,18 +397,18 @@ def parse_config(raw: Mapping[str, Any], where: str = FILE, sections: Sequence[S
     try:
         file = msgspec.convert(_with_environment(raw, sections), file_type)
     except msgspec.ValidationError as error:
-        raise _explained(error, where, file_type) from error
+        raise _to_config_error(error, where, file_type) from error
     values = msgspec.structs.asdict(file)
     popped = {kind: values.pop(name) for name, kind in _settings_of(sections).items()}
-    given = {kind: value for kind, value in popped.items() if value != kind()}
-    config = Config(**values, sections=given)
+    changed = {kind: value for kind, value in popped.items() if value != kind()}
+    config = Config(**values, sections=changed)
     for scope in (*config.anonymous.scopes, *config.oauth.scopes, *config.section(AgentTrust).scopes):
         check_scope(scope)
     for name in config.server.trusted_proxies:
         _check_network(name, f"{where}: server.trusted_proxies")
     _check_sections(config, where, sections)
     check_sources([source.url for source in config.source], where)
-    for name in (*config.collections, *(each.collection for each in config.source if each.collection)):
+    for name in (*config.collections, *(source.collection for source in config.source if source.collection)):
         check_collection_name(name)
     return config
 
@@ -461,7 +460,7 @@ def _with_environment(raw: Mapping[str, Any], sections: Sequence[Section]) -> Ma
 
 
 def secret(name: str) -> str:
-    """The value of an environment variable that the site file names for a secret."""
+    """Return the value of an environment variable that the site file names for a secret."""
     value = os.environ.get(name)
     if not value:
         raise ConfigError(f"The environment variable {name} is not set", hint="The site file names it for a secret.")
@@ -469,7 +468,7 @@ def secret(name: str) -> str:
 
 
 def screen() -> str:
-    """The screen that dialogs can be shown on, as the environment names it; empty if it names none."""
+    """Return the screen for dialogs that the environment names, or an empty text."""
     return os.environ.get("WAYLAND_DISPLAY") or os.environ.get("DISPLAY", "")
 
 
@@ -492,23 +491,19 @@ _UNKNOWN = re.compile(r"Object contains unknown field `([^`]+)`")
 _NO_VALUE = re.compile(r"Invalid enum value (.+)", re.DOTALL)
 
 
-def _explained(error: msgspec.ValidationError, where: str, file_type: type[msgspec.Struct]) -> ConfigError:
-    says, _, at = str(error).partition(" - at `$")
+def _to_config_error(error: msgspec.ValidationError, where: str, file_type: type[msgspec.Struct]) -> ConfigError:
+    problem, _, at = str(error).partition(" - at `$")
     place = at.rstrip("`").lstrip(".").replace("[...]", ".*") or "the top level"
     steps = re.sub(r"\[\d+\]", ".*", place)
-    found = _UNKNOWN.match(says)
-    if not found:
-        wrong = _NO_VALUE.match(says)
-        values = ", ".join(map(str, _values_of(_kind_at(file_type, steps))))
-        told = f"{place} cannot be {wrong[1]}" if wrong else f"{place}: {says}"
-        return ConfigError(f"{where}: {told}", setting=place, hint=f"It can be: {values}." if values else "")
-    known = _keys_at(file_type, steps)
-    hint = nearest_hint(found[1], known)
-    return ConfigError(
-        f"{where}: {place} has no setting {found[1]!r}",
-        setting=found[1],
-        hint=hint or f"Known settings: {', '.join(known)}.",
-    )
+    unknown = _UNKNOWN.match(problem)
+    if unknown:
+        names = _keys_at(file_type, steps)
+        hint = nearest_hint(unknown[1], names) or f"Known settings: {', '.join(names)}."
+        return ConfigError(f"{where}: {place} has no setting {unknown[1]!r}", setting=unknown[1], hint=hint)
+    wrong = _NO_VALUE.match(problem)
+    values = ", ".join(map(str, _values_of(_kind_at(file_type, steps))))
+    message = f"{place} cannot be {wrong[1]}" if wrong else f"{place}: {problem}"
+    return ConfigError(f"{where}: {message}", setting=place, hint=f"It can be: {values}." if values else "")
 
 
 def _kind_at(file_type: type[msgspec.Struct], place: str) -> Any:
@@ -520,44 +515,41 @@ def _kind_at(file_type: type[msgspec.Struct], place: str) -> Any:
 
 
 def _values_of(kind: Any) -> list[Any]:
-    """All values there are, of a setting that has a fixed set of them."""
+    """Return the values that a setting can have, if it has a fixed set of them."""
     inner = get_args(kind)
-    return list(inner) if get_origin(kind) is Literal else [each for part in inner for each in _values_of(part)]
+    return list(inner) if get_origin(kind) is Literal else [value for part in inner for value in _values_of(part)]
 
 
 def _keys_at(file_type: type[msgspec.Struct], place: str) -> list[str]:
     kind = _kind_at(file_type, place)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return [each.name for each in msgspec.structs.fields(kind) if each.name != "folder"]
+        return [field.name for field in msgspec.structs.fields(kind) if field.name != "folder"]
     return []
 
 
 def _inner(kind: Any, step: str) -> Any:
-    arguments = [each for each in getattr(kind, "__args__", ()) if each is not ...]
+    arguments = [argument for argument in getattr(kind, "__args__", ()) if argument is not ...]
     if step == "*" and arguments:
         return arguments[-1]
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return next((each.type for each in msgspec.structs.fields(kind) if each.encode_name == step), None)
+        return next((field.type for field in msgspec.structs.fields(kind) if field.encode_name == step), None)
     return cast("Any", kind)
 
 
 def settings(sections: Sequence[Section] = ()) -> dict[str, Any]:
     """Return every setting with its default, by dotted name; documentation is checked against it."""
-    found: dict[str, Any] = {}
-    _collect(_file_type(tuple(_settings_of(sections).items())), "", found)
-    return found
+    return dict(_defaults(_file_type(tuple(_settings_of(sections).items())), ""))
 
 
-def _collect(kind: type[msgspec.Struct], prefix: str, found: dict[str, Any]) -> None:
-    for each in msgspec.structs.fields(kind):
-        if each.name == "folder":
+def _defaults(kind: type[msgspec.Struct], prefix: str) -> Iterator[tuple[str, Any]]:
+    for field in msgspec.structs.fields(kind):
+        if field.name == "folder":
             continue
-        inner = _section_of(each.type)
-        name = f"{prefix}{each.name}"
+        inner = _section_of(field.type)
         if inner:
-            _collect(inner, f"{name}.", found)
+            yield from _defaults(inner, f"{prefix}{field.name}.")
         else:
-            found[name] = None if each.required else _default(each)
+            yield f"{prefix}{field.name}", None if field.required else _default(field)
 
 
 def _section_of(kind: Any) -> type[msgspec.Struct] | None:
@@ -567,5 +559,5 @@ def _section_of(kind: Any) -> type[msgspec.Struct] | None:
     return None
 
 
-def _default(each: Any) -> Any:
-    return each.default if each.default is not msgspec.NODEFAULT else each.default_factory()
+def _default(field: Any) -> Any:
+    return field.default if field.default is not msgspec.NODEFAULT else field.default_factory()

@@ -74,7 +74,7 @@ class Site:
         limits: Limits | None = None,
         operations: Sequence[Operation] = (),
         record: Recorder = discard,
-        manners: AskOptions | None = None,
+        ask_options: AskOptions | None = None,
         model: LanguageModel | None = None,
         safety: Safety | None = None,
         show: Show | None = None,
@@ -105,7 +105,7 @@ class Site:
         self._file_reader = FileReader()
         self.subscriptions = Subscriptions(finder.store, lambda: self.catalog)
         self.workflows = Workflows(lambda: self.catalog, self._gate, self._call_later)
-        self._pipeline = Pipeline(finder, lambda: self.catalog, manners or AskOptions(), model)
+        self._pipeline = Pipeline(finder, lambda: self.catalog, ask_options or AskOptions(), model)
 
     @property
     def catalog(self) -> Catalog:

@@ -45,7 +45,7 @@ from portico.errors import (
 )
 from portico.protocols import parse_config
 from portico.requests import Caller, Warrant
-from portico.server.assembly import opened_site
+from portico.server.assembly import open_site
 from portico.store import Store, open_store
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -205,7 +205,7 @@ def test_an_action_is_allowed_by_name_or_with_its_whole_group(actions: tuple[str
 
 async def test_an_agent_of_the_site_is_known_by_its_certificate(tmp_path: Path) -> None:
     config = parse_config({"search": {"embedder": "none:"}, "store": {"url": "sqlite:///:memory:"}})
-    async with opened_site(config, background=False) as parts:
+    async with open_site(config, background=False) as parts:
         issued = await SiteAuthority(config, parts.store).issue(
             "ann",
             capabilities=["nwp:query"],

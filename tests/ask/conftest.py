@@ -35,7 +35,7 @@ from portico.cli.sites import demo_config
 from portico.config import Config, StoreSettings
 from portico.protocols import parse_config
 from portico.requests import Ask, Caller
-from portico.server.assembly import Parts, embed_everything, opened_site
+from portico.server.assembly import Parts, embed_everything, open_site
 from portico.site import Site
 from portico.sources.ingest import load_sources
 from portico.store import open_store
@@ -209,7 +209,7 @@ async def demo(demo_store: Path, tmp_path_factory: pytest.TempPathFactory) -> As
         shutil.copy(path, folder)
     config = _demo_in(folder)
     limits = msgspec.structs.replace(config.limits, anonymous_per_minute=1_000_000)
-    async with opened_site(msgspec.structs.replace(config, limits=limits), background=False) as parts:
+    async with open_site(msgspec.structs.replace(config, limits=limits), background=False) as parts:
         yield Asked(parts, parts.site.access.anonymous_caller("192.0.2.1"))
 
 
@@ -234,7 +234,7 @@ async def opened_small(
             **said,
         }
     )
-    async with opened_site(config, background=background) as parts:
+    async with open_site(config, background=background) as parts:
         asked = Asked(parts, parts.site.access.anonymous_caller("192.0.2.1"))
         for name, data in items.items():
             await asked.put(name, data)

@@ -15,7 +15,7 @@ from tests.protocols.conftest import Endless, listening, scripted, soon
 from portico.ask.events import InterpretationEvent, ItemEvent, TextEvent
 from portico.items import Item
 from portico.protocols import parse_config
-from portico.server.assembly import opened_site
+from portico.server.assembly import open_site
 from portico.store.records import Put
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -323,7 +323,7 @@ async def test_nothing_is_done_for_a_link_until_somebody_asks_for_it_here(town: 
 async def test_a_key_is_asked_for_on_our_own_page_alone(visitor: Visitor) -> None:
     closed = {"anonymous": {"scopes": []}, "server": {"origins": ["http://127.0.0.1:*"]}}
     config = parse_config({**closed, "search": {"embedder": "none:"}, "store": {"url": "sqlite:///:memory:"}})
-    async with opened_site(config) as parts, listening(parts) as port:
+    async with open_site(config) as parts, listening(parts) as port:
         await parts.store.collections.declare(parts.config.collection("lamps"))
         await parts.store.items.write("lamps", [Put("brass", {"name": "Brass lamp"})])
         await parts.index.sync(await parts.store.changes.head())

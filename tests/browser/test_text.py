@@ -12,7 +12,7 @@ from tests.models.endpoint import ModelEndpoint, Received, Reply
 from tests.protocols.conftest import listening
 
 from portico.protocols import parse_config
-from portico.server.assembly import opened_site
+from portico.server.assembly import open_site
 from portico.store.records import Put
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -44,7 +44,7 @@ async def lamps(writer: Writer) -> AsyncIterator[str]:
     with ModelEndpoint(writer) as endpoint:
         settings = {"search": {"embedder": "none:"}, "store": {"url": "sqlite:///:memory:"}}
         config = parse_config({**settings, "ask": {"model": endpoint.url("openai", "retries=0")}})
-        async with opened_site(config) as parts:
+        async with open_site(config) as parts:
             await parts.store.collections.declare(parts.config.collection("lamps"))
             await parts.store.items.write("lamps", [Put(id, data) for id, data in LAMPS.items()])
             await parts.index.sync(await parts.store.changes.head())

@@ -23,7 +23,7 @@ from portico.catalog import Danger
 from portico.errors import SiteError
 from portico.protocols import read_config
 from portico.requests import Call
-from portico.server.assembly import opened_store_only
+from portico.server.assembly import open_site_without_index
 from portico.store.records import Put
 
 SITE = """
@@ -51,7 +51,7 @@ class Inn:
         """What an operation gives to the agent, or the error."""
 
         async def work() -> dict[str, Any]:
-            async with opened_store_only(read_config(self.folder / "portico.toml")) as parts:
+            async with open_site_without_index(read_config(self.folder / "portico.toml")) as parts:
                 caller = await parts.site.identity.caller(RequestCredentials(self.key))
                 try:
                     outcome = await parts.site.call(Call(operation, params), caller)
@@ -75,7 +75,7 @@ def inn(tmp_path: Path, portico: Portico) -> Inn:
     token, key = make_key("menu importer", ["*:*"], Danger.DANGEROUS, 1)
 
     async def furnish() -> None:
-        async with opened_store_only(read_config(tmp_path / "portico.toml")) as parts:
+        async with open_site_without_index(read_config(tmp_path / "portico.toml")) as parts:
             await parts.store.keys.add(key)
             await parts.store.items.write(
                 "rooms", [Put("attic", {"name": "The attic"}), Put("cellar", {"name": "Cellar"})]

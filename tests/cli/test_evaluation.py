@@ -12,7 +12,7 @@ from portico.access.identity import local_operator
 from portico.cli.evaluation import JudgedQuestion, evaluate, read_questions, unknown_items
 from portico.errors import BadRequest, SourceError
 from portico.protocols import parse_config
-from portico.server.assembly import Parts, opened_site
+from portico.server.assembly import Parts, open_site
 from portico.store.records import Put
 
 DRINKS = {
@@ -26,7 +26,7 @@ DRINKS = {
 @pytest.fixture
 async def bar() -> AsyncIterator[Parts]:
     settings: dict[str, Any] = {"search": {"embedder": "none:"}, "store": {"url": "sqlite:///:memory:"}}
-    async with opened_site(parse_config({**settings, "collections": {"drinks": {}}}), background=False) as parts:
+    async with open_site(parse_config({**settings, "collections": {"drinks": {}}}), background=False) as parts:
         await parts.store.items.write("drinks", [Put(id, data) for id, data in DRINKS.items()])
         await parts.index.sync(await parts.store.changes.head())
         yield parts

@@ -13,7 +13,7 @@ from tests.cli.conftest import Portico
 from tests.conftest import StoreUrl
 
 from portico.protocols import parse_config
-from portico.server.assembly import opened_site
+from portico.server.assembly import open_site
 from portico.sources.ingest import collection_for, load_sources
 from portico.telemetry import JsonLog
 
@@ -129,7 +129,7 @@ async def test_the_log_and_the_operators_desk_name_a_source_without_its_password
     source = {"url": tea, "table": "tea.kinds", "collection": "teas"}
     config = parse_config({"store": {"url": url}, "source": [source], "search": {"embedder": "none:"}})
     log = io.StringIO()
-    async with opened_site(config, record=JsonLog(log)) as parts:
+    async with open_site(config, record=JsonLog(log)) as parts:
         await load_sources(config, parts.store, parts.record)
         (shown,) = await parts.sources.all()
 

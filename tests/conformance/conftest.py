@@ -12,7 +12,7 @@ from tests.ask import conftest as asking
 
 from portico.cli.sites import demo_config
 from portico.config import StoreSettings
-from portico.server.assembly import Parts, opened_site
+from portico.server.assembly import Parts, open_site
 from portico.server.http import application
 
 demo_store = asking.demo_store
@@ -25,7 +25,7 @@ async def town(demo_store: Path, tmp_path_factory: pytest.TempPathFactory) -> As
     for path in demo_store.glob("demo.db*"):
         shutil.copy(path, folder)
     config = msgspec.structs.replace(demo_config(), store=StoreSettings(url=f"sqlite:///{folder / 'demo.db'}"))
-    async with opened_site(config) as parts:
+    async with open_site(config) as parts:
         await parts.index.sync(await parts.store.changes.head())
         yield parts
 

@@ -17,7 +17,7 @@ from portico.access.identity import make_key
 from portico.catalog import Danger
 from portico.cli.sites import demo_config
 from portico.config import StoreSettings
-from portico.server.assembly import opened_site
+from portico.server.assembly import open_site
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -46,7 +46,7 @@ async def evidence(demo_store: Path, tmp_path_factory: pytest.TempPathFactory) -
     config = demo_config()
     limits = msgspec.structs.replace(config.limits, keys_per_minute=100_000)
     store = StoreSettings(url=f"sqlite:///{folder / 'demo.db'}")
-    async with opened_site(msgspec.structs.replace(config, store=store, limits=limits)) as parts:
+    async with open_site(msgspec.structs.replace(config, store=store, limits=limits)) as parts:
         token, key = make_key("prober", ("ask", "approve", "*:*"), Danger.DANGEROUS, 1)
         await parts.store.keys.add(key)
         async with visiting(parts, key=token) as client:

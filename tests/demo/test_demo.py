@@ -22,7 +22,7 @@ from portico.errors import Conflict, InvalidParams, UnknownItem
 from portico.protocols.mcp.server import make_server
 from portico.query import Order, Query, parse_filter
 from portico.requests import Call, Task
-from portico.server.assembly import Parts, opened_site
+from portico.server.assembly import Parts, open_site
 from portico.sources.ingest import load_sources
 from portico.store import open_store
 from portico.store.records import Merge, Put
@@ -63,7 +63,7 @@ async def items(config: Config) -> dict[str, dict[str, dict[str, Any]]]:
 
 @pytest.fixture
 async def town(config: Config, items: dict) -> AsyncIterator[Parts]:
-    async with opened_site(config) as parts:
+    async with open_site(config) as parts:
         yield parts
 
 

@@ -24,7 +24,7 @@ from portico.errors import SiteError
 from portico.models import service
 from portico.protocols import settings
 from portico.query import FUNCTIONS, OPERATORS
-from portico.server.assembly import opened_store_only
+from portico.server.assembly import open_site_without_index
 from portico.sources.registry import FORMATS
 from portico.store import health
 from portico.store.postgres import faults
@@ -202,7 +202,7 @@ async def test_every_operation_of_the_sample_site_is_documented(tmp_path: Path) 
 
 async def demo_operations(folder: Path) -> dict[str, Operation]:
     config = msgspec.structs.replace(demo_config(), store=StoreSettings(url=f"sqlite:///{folder / 'demo.db'}"))
-    async with opened_store_only(config) as parts:
+    async with open_site_without_index(config) as parts:
         return dict(parts.site.catalog.operations)
 
 

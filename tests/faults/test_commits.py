@@ -18,7 +18,7 @@ from portico.errors import OutcomeUnknown, Unavailable
 from portico.protocols import parse_config
 from portico.query import MATCH_ALL
 from portico.requests import Call, Outcome
-from portico.server.assembly import Parts, opened_site
+from portico.server.assembly import Parts, open_site
 from portico.store.postgres import engine
 from portico.store.records import Put, Remove
 
@@ -63,7 +63,7 @@ async def opened(url: str, folder: Path) -> AsyncIterator[Shop]:
     (folder / "own.py").write_text(OWN)
     async with Proxy(url, lambda: fates.pop(0) if fates else "pass").running() as proxy:
         said = {"search": {"embedder": "none:"}, "store": {"url": proxy.url}, "operations": ["own.py"]}
-        async with opened_site(parse_config({**said, "folder": str(folder)})) as parts:
+        async with open_site(parse_config({**said, "folder": str(folder)})) as parts:
             for name in ("orders", "stock"):
                 await parts.store.collections.declare(parts.config.collection(name))
                 await parts.store.items.write(

@@ -24,7 +24,7 @@ from portico.errors import SiteError, TimedOut, Unavailable
 from portico.protocols import parse_config
 from portico.query import Condition, Query
 from portico.requests import Call, Task, Watch
-from portico.server.assembly import Parts, opened_site
+from portico.server.assembly import Parts, open_site
 from portico.store import Store, open_store
 from portico.store.postgres import engine
 from portico.store.records import Put
@@ -346,8 +346,8 @@ async def search(parts: Parts, text: str) -> list[str]:
 
 
 @asynccontextmanager
-async def open_site(config: Config) -> AsyncIterator[Parts]:
-    opening = opened_site(config)
+async def serving_parts(config: Config) -> AsyncIterator[Parts]:
+    opening = open_site(config)
     parts = await opening.__aenter__()
     try:
         yield parts
@@ -360,7 +360,7 @@ async def open_site(config: Config) -> AsyncIterator[Parts]:
 async def test_a_database_that_stops_and_starts_again_leaves_the_site_working(
     server: Server, url: str, tmp_path: Path, mode: str
 ) -> None:
-    async with open_site(site_config(tmp_path, url)) as parts:
+    async with serving_parts(site_config(tmp_path, url)) as parts:
         await create(parts, "before", "lentil soup")
         assert await search(parts, "lentil") == ["before"]
         watcher = Watcher(parts, 0)
@@ -423,7 +423,7 @@ async def has_seen(watcher: Watcher, id: str) -> bool:
 async def test_a_task_that_ends_while_the_database_is_away_is_stored_later(
     server: Server, url: str, tmp_path: Path
 ) -> None:
-    async with open_site(site_config(tmp_path, url)) as parts:
+    async with serving_parts(site_config(tmp_path, url)) as parts:
         held = await started(parts, "held")
         await until(lambda: exists(tmp_path / "held.begun"), "the task")
         await asyncio.to_thread(server.stop, "fast")
@@ -450,7 +450,7 @@ async def test_a_store_that_is_away_at_the_start_is_said_to_be(server: Server, u
     finally:
         await asyncio.to_thread(server.start)
 
-    async with open_site(site_config(tmp_path, url)) as parts:
+    async with serving_parts(site_config(tmp_path, url)) as parts:
         assert await works(parts)
 
 

@@ -21,7 +21,7 @@ from portico.protocols import parse_config
 from portico.query import Order, Query
 from portico.requests import Watch
 from portico.search.index import embedding, feed
-from portico.server.assembly import Parts, opened_site
+from portico.server.assembly import Parts, open_site
 from portico.server.http import application
 from portico.store import health, open_store
 from portico.store.health import StoreFault, UnreadableRow
@@ -66,7 +66,7 @@ class Site:
 async def opened(url: str) -> AsyncIterator[Site]:
     config = parse_config({"store": {"url": url}, "search": {"embedder": "none:"}, "collections": {"things": {}}})
     seen: list[TelemetryEvent] = []
-    async with opened_site(config, record=seen.append) as parts:
+    async with open_site(config, record=seen.append) as parts:
         transport = httpx.ASGITransport(application(parts))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as web:
             yield Site(parts, web, seen)

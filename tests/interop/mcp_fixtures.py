@@ -33,7 +33,7 @@ from portico.protocols.mcp.routes import PATH, build_checked_app
 from portico.protocols.mcp.server import make_server
 from portico.protocols.mcp.transport import open_transport
 from portico.requests import Caller
-from portico.server.assembly import Parts, opened_site
+from portico.server.assembly import Parts, open_site
 from portico.server.http import server_settings
 from portico.site import Site
 
@@ -516,7 +516,7 @@ async def served(parts: Parts) -> AsyncGenerator[Edge]:
 async def main(port: int) -> None:
     # The suite looks at logging and sampling, which the newest revision is giving up.
     warnings.simplefilter("ignore", MCPDeprecationWarning)
-    async with opened_site(parse_config(SITE)) as parts, served(parts) as app:
+    async with open_site(parse_config(SITE)) as parts, served(parts) as app:
         settings = server_settings(parts)
         settings.app = app
         settings.port = port

@@ -15,7 +15,7 @@ from portico.catalog import Danger
 from portico.cli.sites import demo_config
 from portico.config import Search, StoreSettings
 from portico.protocols.a2a.settings import A2aSettings
-from portico.server.assembly import Parts, opened_site
+from portico.server.assembly import Parts, open_site
 from portico.sources.ingest import load_sources
 from portico.telemetry import discard
 
@@ -43,7 +43,7 @@ async def opened_town() -> AsyncIterator[Parts]:
         search=Search(embedder="none:"),
         limits=msgspec.structs.replace(plain.limits, **rates),
     ).with_section(A2aSettings(push=False))
-    async with opened_site(config) as parts:
+    async with open_site(config) as parts:
         await load_sources(config, parts.store, discard)
         await parts.index.sync(await parts.store.changes.head())
         yield parts

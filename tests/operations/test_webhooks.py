@@ -13,7 +13,7 @@ from tests.site.conftest import config
 
 from portico.errors import BadRequest, TimedOut, Unavailable
 from portico.operations.webhooks import MAX_ASKED, THREADS, WebhookClient
-from portico.server.assembly import opened_store_only
+from portico.server.assembly import open_site_without_index
 from portico.server.http import application
 
 
@@ -184,7 +184,7 @@ async def test_a_site_that_stops_asks_nobody_any_more(tmp_path: Path) -> None:
     async with receiver("200 OK", heard, body='{"count": 0, "data": []}') as url:
         nwp = {"node": [{"rel": "peer", "url": url.partition("?")[0]}], "allow_nodes": [url.partition("?")[0]]}
         said = config(tmp_path, "sqlite:///:memory:", allow_hosts=["127.0.0.1"], nwp=nwp)
-        async with opened_store_only(said) as parts:
+        async with open_site_without_index(said) as parts:
             await parts.store.collections.declare(parts.config.collection("rooms"))
             app = application(parts)
             headers = {"authorization": f"Bearer {await key_of(parts)}"}

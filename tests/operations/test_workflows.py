@@ -25,7 +25,7 @@ from portico.errors import (
 )
 from portico.operations.workflows import Retries
 from portico.requests import Call, Caller, Outcome, Task
-from portico.server.assembly import Parts, opened_site
+from portico.server.assembly import Parts, open_site
 from portico.store import open_store
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -94,7 +94,7 @@ async def kitchen(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Par
 def opened(folder: Path, url: str, **limits: int) -> AbstractAsyncContextManager[Parts]:
     (folder / "kitchen.py").write_text(KITCHEN)
     said = {"operations": ["kitchen.py"], "limits": {"payload_bytes": 50_000, **limits}}
-    return closed_in_time(opened_site(config(folder, url, **said)))
+    return closed_in_time(open_site(config(folder, url, **said)))
 
 
 def inside() -> Any:

@@ -17,7 +17,7 @@ from portico.catalog import Danger
 from portico.errors import SiteError
 from portico.protocols import parse_config
 from portico.requests import Ask, Call, Caller, Outcome, Task
-from portico.server.assembly import Parts, opened_site
+from portico.server.assembly import Parts, open_site
 from portico.server.http import application
 from portico.site import Site
 from portico.store.records import Put
@@ -112,7 +112,7 @@ class House:
 async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     folder = tmp_path_factory.mktemp("house")
     (folder / "own.py").write_text(OWN)
-    async with opened_site(parse_config({**WATCHED, "folder": str(folder)})) as parts:
+    async with open_site(parse_config({**WATCHED, "folder": str(folder)})) as parts:
         await parts.store.collections.declare(parts.config.collection("rooms"))
         await parts.store.items.write("rooms", [Put(id, {"@type": "HotelRoom", **room}) for id, room in ROOMS.items()])
         await parts.store.collections.declare(parts.config.collection("letters"))
@@ -369,7 +369,7 @@ async def test_a_command_in_words_waits_like_any_other_call(face: Face, house: H
 async def test_what_cannot_be_read_costs_as_much_as_what_can(path: str) -> None:
     settings = {**SETTINGS, "limits": {"anonymous_per_minute": 2}}
     headers = {"content-type": "application/json"}
-    async with opened_site(parse_config(settings)) as parts:
+    async with open_site(parse_config(settings)) as parts:
         transport = httpx.ASGITransport(application(parts))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
             statuses = [(await client.post(path, content="{")).status_code for _ in range(3)]

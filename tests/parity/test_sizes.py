@@ -19,7 +19,7 @@ from portico.catalog import Danger
 from portico.protocols import parse_config
 from portico.query import Aggregate, Aggregation, NearVector, Order, Page, Query, json_size
 from portico.requests import Ask
-from portico.server.assembly import Parts, opened_site
+from portico.server.assembly import Parts, open_site
 from portico.store.records import Put
 
 PAGE_BYTES = 100_000
@@ -52,7 +52,7 @@ async def shop(request: pytest.FixtureRequest, store_url: StoreUrl) -> AsyncIter
         "chat": {"errors": "object"},
         "collections": {"things": {"fields": {"place": {"type": "vector"}}}},
     }
-    async with opened_site(parse_config(settings)) as parts:
+    async with open_site(parse_config(settings)) as parts:
         await parts.store.collections.declare(parts.config.collection("things"))
         puts = [
             Put(id, {**data, "rank": 50 - int(id[1:]), "place": [float(id[1:]), 1.0], "odd": {"n": int(id[1:])}})
@@ -284,7 +284,7 @@ async def test_an_answer_over_a_protocol_is_bounded(shop: Shop, face: str) -> No
 async def test_without_a_setting_no_page_is_larger_than_eight_megabytes() -> None:
     settings = {"search": {"embedder": "none:"}, "store": {"url": "sqlite:///:memory:"}}
     large = {f"t{n:02}": {"name": "Brass lamp", "description": "x" * 1_000_000} for n in range(20)}
-    async with opened_site(parse_config(settings)) as parts:
+    async with open_site(parse_config(settings)) as parts:
         await parts.store.collections.declare(parts.config.collection("things"))
         await parts.store.items.write("things", [Put(id, data) for id, data in large.items()])
         async with listening(parts) as port, visitor(port, "") as http:

@@ -18,7 +18,7 @@ from portico.ask.events import Event
 from portico.config import Config
 from portico.protocols import parse_config
 from portico.requests import Ask, Caller
-from portico.server.assembly import Parts, opened_site
+from portico.server.assembly import Parts, open_site
 from portico.server.http import application, server_settings
 from portico.site import Site
 from portico.sources.ingest import load_sources
@@ -48,7 +48,7 @@ def inn(tmp_path: Path) -> Inn:
     @asynccontextmanager
     async def opening(**said: Any) -> AsyncIterator[Parts]:
         settings = {"search": {"embedder": "none:"}, "store": {"url": "sqlite:///:memory:"}, "folder": str(tmp_path)}
-        async with opened_site(parse_config({**settings, **said})) as parts:
+        async with open_site(parse_config({**settings, **said})) as parts:
             await parts.store.collections.declare(parts.config.collection("rooms"))
             await parts.store.items.write("rooms", [Put(id, data) for id, data in ROOMS.items()])
             await parts.index.sync(await parts.store.changes.head())
@@ -160,7 +160,7 @@ async def serving(config: Config) -> AsyncIterator[tuple[Parts, str]]:
     loading = await open_store(config.store_url)
     await load_sources(config, loading, discard)
     await loading.close()
-    async with opened_site(config) as parts:
+    async with open_site(config) as parts:
         await parts.index.sync(await parts.store.changes.head())
         async with listening(parts) as port:
             yield parts, f"http://127.0.0.1:{port}"

@@ -9,7 +9,7 @@ from tests.protocols.conftest import key_of
 
 from portico.access.identity import RequestCredentials
 from portico.ask.events import ClarificationEvent, Question
-from portico.config import Asking
+from portico.config import AskSettings
 from portico.conversations.dialogue import MAX_TOKEN, Dialogue, open_dialogue
 from portico.protocols.nlweb.dialects import parse_client_info
 from portico.protocols.nlweb.models import AskRequest, SessionContext, parse_ask
@@ -25,7 +25,7 @@ CLARIFY = ClarificationEvent(
 
 def request(text: str | None = "soup", query: dict | None = None, **context: Any) -> AskRequest:
     raw = {"query": {**(query or {}), "text": text}, "context": context}
-    return parse_ask(raw, parse_client_info(raw), Asking())
+    return parse_ask(raw, parse_client_info(raw), AskSettings())
 
 
 def after(site: Site, ask: Ask, clarify: ClarificationEvent | None = None, caller: Caller = ANYBODY) -> SessionContext:

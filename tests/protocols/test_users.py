@@ -20,7 +20,7 @@ from portico.conversations.memories import COLLECTION
 from portico.protocols import parse_config
 from portico.protocols.mcp.settings import McpSettings
 from portico.query import Query
-from portico.server.assembly import Parts, opened_site
+from portico.server.assembly import Parts, open_site
 from portico.store.records import Put
 
 DISHES = {
@@ -56,7 +56,7 @@ async def parts(request: pytest.FixtureRequest, store_url: StoreUrl, tmp_path: P
         "folder": str(tmp_path),
         "operations": ["own.py"],
     }
-    async with opened_site(parse_config(settings)) as parts:
+    async with open_site(parse_config(settings)) as parts:
         await parts.store.collections.declare(parts.config.collection("dishes"))
         await parts.store.items.write("dishes", [Put(id, data) for id, data in DISHES.items()])
         await parts.index.sync(await parts.store.changes.head())

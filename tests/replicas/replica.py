@@ -16,7 +16,7 @@ from portico.operations.builtin import render_task
 from portico.protocols import read_config
 from portico.query import Order, Query
 from portico.requests import Call, Caller, Task, Watch
-from portico.server.assembly import Parts, opened_site
+from portico.server.assembly import Parts, open_site
 from portico.sources.ingest import ingest
 from portico.sources.registry import SourceOptions, open_source
 
@@ -104,7 +104,7 @@ async def main(site_file: str, lease: float) -> None:
     lines = asyncio.StreamReader(limit=MAX_LINE)
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-    async with opened_site(read_config(Path(site_file))) as parts, asyncio.TaskGroup() as answering:
+    async with open_site(read_config(Path(site_file))) as parts, asyncio.TaskGroup() as answering:
         under_way = {answering.create_task(answer(parts, line)) async for line in lines}
         for each in under_way:
             each.cancel()

@@ -17,7 +17,7 @@ from portico.requests import Call, Caller, Outcome
 from portico.safety.guard import Guard, UsedStep
 from portico.safety.models import PendingChallenge, VerificationCode
 from portico.safety.reporting import StepDecision, StepReport
-from portico.server.assembly import Parts, opened_site
+from portico.server.assembly import Parts, open_site
 from portico.site import Site
 from portico.store.records import Put
 from portico.telemetry import Recorder, discard
@@ -75,7 +75,7 @@ async def opened_kitchen(
         "collections": {"recipes": {}},
         "operations": ["own.py"],
     }
-    async with opened_site(parse_config({**settings, **said}), record=record) as parts:
+    async with open_site(parse_config({**settings, **said}), record=record) as parts:
         if not await parts.store.items.get("recipes", "r1"):
             await parts.store.items.write("recipes", [Put(f"r{number}", {"name": "Soup"}) for number in range(1, 5)])
         yield parts

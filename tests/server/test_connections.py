@@ -126,13 +126,13 @@ async def test_who_asks_more_and_leaves_is_known_to_have_left(
     monkeypatch: pytest.MonkeyPatch,
     pieces: Sequence[bytes],
 ) -> None:
-    monkeypatch.setattr(connections, "WAITING_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "PIPELINE_SECONDS", 0.2)
     async with inn() as parts, listening(parts) as port:
         await Stream(monkeypatch).follows(port, *pieces)
 
 
 async def test_an_answer_that_nobody_takes_is_not_kept_for_ever(inn: Inn, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
-    monkeypatch.setattr(connections, "TAKING_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "READ_SECONDS", 0.2)
     async with inn() as parts, listening(parts) as port:
         await Stream(monkeypatch, 32 << 20).follows(port, ASKED, leaves=False)
 

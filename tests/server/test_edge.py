@@ -21,7 +21,7 @@ from portico.errors import BadRequest, SiteError
 from portico.protocols import Mounted, Protocol, Services, protocols
 from portico.protocols.http import caller_of
 from portico.query import Query
-from portico.server.assembly import Parts, opened_site
+from portico.server.assembly import Parts, open_site
 from portico.server.http import application
 
 LIMIT = 20
@@ -58,7 +58,7 @@ async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
     limits = {"anonymous_per_minute": LIMIT, "keys_per_minute": LIMIT, "payload_bytes": 500}
     url = f"sqlite:///{tmp_path / 'inn.db'}"
     anybody = {"scopes": ["ask", "read:*"]}
-    async with opened_site(config(tmp_path, url, limits=limits, anonymous=anybody)) as parts:
+    async with open_site(config(tmp_path, url, limits=limits, anonymous=anybody)) as parts:
         await furnish(parts)
         yield parts
 

@@ -18,7 +18,7 @@ from portico.catalog import Danger, Trust
 from portico.config import Config
 from portico.protocols import parse_config
 from portico.requests import Call, Caller, Outcome, Task
-from portico.server.assembly import Parts, opened_site
+from portico.server.assembly import Parts, open_site
 from portico.site import Site
 from portico.store.records import Put
 
@@ -52,7 +52,7 @@ def opened(tmp_path: Path, url: str) -> Open:
         if own:
             (tmp_path / "own.py").write_text(own)
             said = {"operations": ["own.py"], **said}
-        return closed_in_time(opened_site(config(tmp_path, url, **said)))
+        return closed_in_time(open_site(config(tmp_path, url, **said)))
 
     return opening
 

@@ -27,7 +27,7 @@ from portico.query import Condition, Query
 from portico.requests import Ask, Call, Caller, Watch
 from portico.safety.gate import Permit
 from portico.search.pages import PageCache
-from portico.server.assembly import Parts, opened_store_only
+from portico.server.assembly import Parts, open_site_without_index
 from portico.site import Site
 from portico.store import open_store
 from portico.store.records import Put
@@ -181,7 +181,7 @@ async def test_a_caller_is_slowed_down_alone_and_told_for_how_long(opened: Open)
 
 async def test_a_caller_has_one_allowance_at_all_replicas(tmp_path: Path, url: str) -> None:
     settings = config(tmp_path, url, limits={"anonymous_per_minute": 4})
-    async with opened_store_only(settings) as first, opened_store_only(settings) as second:
+    async with open_site_without_index(settings) as first, open_site_without_index(settings) as second:
         await furnish(first)
         nobody = first.site.access.anonymous_caller("1.1.1.1")
         for each in (first, second, first, second):
@@ -258,7 +258,7 @@ async def test_a_refusal_is_observed(opened: Open) -> None:
 
 async def test_a_new_collection_is_known_at_every_replica_at_once_for_one_token(tmp_path: Path, url: str) -> None:
     settings = config(tmp_path, url, limits={"anonymous_per_minute": 1})
-    async with opened_store_only(settings) as first, opened_store_only(settings) as second:
+    async with open_site_without_index(settings) as first, open_site_without_index(settings) as second:
         await furnish(first)
 
         page = await second.site.query(Query("rooms"), second.site.access.anonymous_caller("1.1.1.1"))
@@ -267,7 +267,10 @@ async def test_a_new_collection_is_known_at_every_replica_at_once_for_one_token(
 
 
 async def test_operations_of_a_new_collection_are_known_at_every_replica_at_once(tmp_path: Path, url: str) -> None:
-    async with opened_store_only(config(tmp_path, url)) as first, opened_store_only(config(tmp_path, url)) as second:
+    async with (
+        open_site_without_index(config(tmp_path, url)) as first,
+        open_site_without_index(config(tmp_path, url)) as second,
+    ):
         await furnish(first)
 
         assert (await second.site.call(Call("count_rooms"), OPERATOR)).result == {"count": 3}
@@ -275,8 +278,8 @@ async def test_operations_of_a_new_collection_are_known_at_every_replica_at_once
 
 async def test_a_new_collection_is_watched_and_asked_at_every_replica_at_once(tmp_path: Path, url: str) -> None:
     settings = config(tmp_path, url)
-    async with opened_store_only(settings) as second, opened_store_only(settings) as third:
-        async with opened_store_only(settings) as first:
+    async with open_site_without_index(settings) as second, open_site_without_index(settings) as third:
+        async with open_site_without_index(settings) as first:
             await furnish(first)
 
         change = await anext(second.site.watch(Watch("rooms", since=0), OPERATOR))
@@ -289,9 +292,9 @@ async def test_a_new_collection_is_watched_and_asked_at_every_replica_at_once(tm
 async def test_a_new_field_is_known_at_every_replica_at_once(tmp_path: Path, url: str) -> None:
     steep, steeper = Condition("steps", "gt", 30), Condition("stairs", "gt", 30)
     settings = config(tmp_path, url)
-    async with opened_store_only(settings) as first:
+    async with open_site_without_index(settings) as first:
         await furnish(first)
-        async with opened_store_only(settings) as second, opened_store_only(settings) as third:
+        async with open_site_without_index(settings) as second, open_site_without_index(settings) as third:
             await first.store.items.write("rooms", [Put("tower", {"name": "The tower", "steps": 90})])
 
             change = await anext(second.site.watch(Watch("rooms", steep, since=0), OPERATOR))
@@ -304,7 +307,7 @@ async def test_a_new_field_is_known_at_every_replica_at_once(tmp_path: Path, url
 
 
 async def test_a_replica_that_finds_nothing_new_refuses_as_before(tmp_path: Path, url: str) -> None:
-    async with opened_store_only(config(tmp_path, url)) as parts:
+    async with open_site_without_index(config(tmp_path, url)) as parts:
         await furnish(parts)
 
         with pytest.raises(UnknownCollection):

@@ -29,7 +29,7 @@ from portico.errors import (
 )
 from portico.requests import Call, Outcome, Task
 from portico.search.finder import Finder
-from portico.server.assembly import Parts, opened_store_only, site_operations
+from portico.server.assembly import Parts, open_site_without_index, site_operations
 from portico.site import Site
 from portico.store import Store, open_store
 from portico.telemetry import TaskStateChanged, TelemetryEvent, UnexpectedError
@@ -311,7 +311,7 @@ async def test_one_anonymous_visitor_does_not_use_up_the_tasks_of_all(opened: Op
 async def test_the_limit_of_tasks_holds_at_all_replicas_together(tmp_path: Path, url: str) -> None:
     (tmp_path / "own.py").write_text(OWN)
     settings = config(tmp_path, url, operations=["own.py"], limits={"tasks_per_caller": 3})
-    async with opened_store_only(settings) as first, opened_store_only(settings) as second:
+    async with open_site_without_index(settings) as first, open_site_without_index(settings) as second:
         calls = [Calling(first.site), Calling(second.site)]
 
         started = await asyncio.gather(*(calls[n % 2].task("wait") for n in range(8)), return_exceptions=True)
@@ -323,7 +323,7 @@ async def test_the_limit_of_tasks_holds_at_all_replicas_together(tmp_path: Path,
 async def test_a_task_is_run_waited_for_and_cancelled_at_whichever_replica(opened: Open) -> None:
     async with opened(OWN) as running:
         own = module(running)
-        async with opened_store_only(running.config) as other:
+        async with open_site_without_index(running.config) as other:
             call = Calling(other.site)
             first, second = await call.task("wait"), await call.task("wait")
             await until(lambda: other.store.tasks.get(second.id), lambda task: task.progress == 0.5)

@@ -92,7 +92,7 @@ def allows(scopes: frozenset[str], kind: Kind, *targets: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RequestCredentials:
-    """What a request brought along. Faces fill it from their transport; nothing else may."""
+    """What a request shows of its caller. The edge fills it from the transport; nothing else may."""
 
     bearer: str = ""
     address: str = ""

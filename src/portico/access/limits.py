@@ -39,7 +39,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Allowance(msgspec.Struct, frozen=True):
-    """What a caller has left, for faces that tell."""
+    """What a caller has left, for protocols that report it."""
 
     limit: int
     remaining: int
@@ -61,7 +61,7 @@ Spend: TypeAlias = Callable[[str, int, int], Awaitable[Metered]]
 
 @dataclass(slots=True)
 class Lease:
-    """Tokens that were taken out of a bucket together, to be given out one by one."""
+    """Tokens that were taken out of a bucket together, to be spent one by one."""
 
     taken: int = 0
     left: int = 0

@@ -20,7 +20,7 @@ import msgspec
 
 from portico.access.identity import TokenHolder, is_scope
 from portico.catalog import Danger
-from portico.config import Config, Server, located
+from portico.config import Config, Server, resolve_location
 from portico.errors import ConfigError, SourceError, Unauthenticated, Unavailable
 from portico.sources.fetch import Fetcher, parse_url
 
@@ -212,7 +212,7 @@ class KeySource:
 
     def __init__(self, config: Config) -> None:
         self._issuer = config.oauth.issuer
-        self._place = located(config.oauth.keys, config.folder) if config.oauth.keys else ""
+        self._place = resolve_location(config.oauth.keys, config.folder) if config.oauth.keys else ""
         self._allowed = frozenset(config.allow_hosts)
         try:
             parse_url(self._issuer)

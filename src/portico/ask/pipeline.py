@@ -340,16 +340,16 @@ class Pipeline:
         word = unknown[0]
         correction = await asyncio.to_thread(_correct_spelling, word, site)
         text = re.sub(rf"\b{re.escape(word)}\b", correction, state.ask.text) if correction else state.ask.text
-        if text == state.ask.text or await self._is_said(state, word):
+        if text == state.ask.text or await self._is_mentioned(state, word):
             return state
         again = await self._start_state(replace(state.ask, text=text), state.context, state.phrases, site, language)
         again.correction_note = state.phrases.instead(word, correction)
         return again
 
-    async def _is_said(self, state: _AskState, word: str) -> bool:
-        """Return whether anything says a word.
+    async def _is_mentioned(self, state: _AskState, word: str) -> bool:
+        """Return whether any item contains a word.
 
-        Where it stands alone, what is near its meaning may be just what was meant.
+        If it is the whole question, items near its meaning count too: they may be just what was meant.
         """
         targets = state.plan.targets
         if len(state.plan.content) == 1:

@@ -140,9 +140,9 @@ Action: TypeAlias = Callable[[ApprovalContext], Awaitable[None]]
 
 async def _run(action: Action, config: Config, as_json: bool) -> None:
     # Imported here: other commands need no catalog.
-    from portico.server.assembly import opened_store_only
+    from portico.server.assembly import open_site_without_index
 
-    async with opened_store_only(config) as parts:
+    async with open_site_without_index(config) as parts:
         await action(ApprovalContext(parts.site.supervision, local_operator(), as_json))
 
 

@@ -71,9 +71,9 @@ def call(
 
 async def _list_operations(config: Config, as_json: bool) -> None:
     from portico.operations import schema_of
-    from portico.server.assembly import opened_store_only
+    from portico.server.assembly import open_site_without_index
 
-    async with opened_store_only(config) as parts:
+    async with open_site_without_index(config) as parts:
         operations = sorted(parts.site.catalog.operations.values(), key=lambda operation: operation.name)
         rows = [
             {"operation": o.name, "kind": o.kind.value, "danger": o.danger.name.lower(), "does": o.summary}
@@ -130,10 +130,10 @@ async def _call(
     config: Config, request: "Call", params: list[str], api_key: str | None, record: "Recorder", *, quiet: bool
 ) -> Any:
     from portico.requests import Task
-    from portico.server.assembly import opened_site
+    from portico.server.assembly import open_site
 
     wait = request.run != "later"
-    async with opened_site(config, record=record, background=wait, serves=False) as parts:
+    async with open_site(config, record=record, background=wait, serves=False) as parts:
         caller = await caller_of(parts, api_key)
         values = _params(params, parts.site.catalog.operation(request.operation))
         outcome = await parts.site.call(replace(request, params=values), caller)

@@ -245,9 +245,9 @@ async def _check_node(config: Config, name: str) -> None:
         return
     # Imported here: other commands need no catalog.
     from portico.protocols.nwp.nodes import NodeRegistry
-    from portico.server.assembly import opened_store_only
+    from portico.server.assembly import open_site_without_index
 
-    async with opened_store_only(config) as parts:
+    async with open_site_without_index(config) as parts:
         await NodeRegistry(parts.site, config).get(name)
 
 

@@ -58,7 +58,7 @@ from portico.errors import (
 )
 from portico.protocols.http import CALLER
 from portico.requests import Caller
-from portico.server.assembly import Parts, opened_site
+from portico.server.assembly import Parts, open_site
 from portico.server.http import application
 from portico.telemetry import silence_library
 
@@ -124,7 +124,7 @@ async def open_local_site(
     config: Config, collections: Sequence[str], caller: Callable[[Parts], Awaitable[Caller]], over: str = "http"
 ) -> AsyncGenerator[AsyncClient]:
     """Open a site in this process, which also runs its tasks."""
-    async with opened_site(config, serves=False) as parts:
+    async with open_site(config, serves=False) as parts:
         await parts.index.start()
         for name in collections:
             parts.site.catalog.collection(name)  # raises if it does not exist

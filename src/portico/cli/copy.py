@@ -10,7 +10,7 @@ import typer
 
 from portico.cli.options import JsonOption
 from portico.cli.terminal import ProgressBar, err, print_json, show_table
-from portico.config import located
+from portico.config import resolve_location
 
 if TYPE_CHECKING:
     from portico.store.copying import CopyProgress
@@ -29,7 +29,9 @@ def copy(
         portico copy sqlite:///site.db postgresql://me@localhost/shop
     """
     started = time.monotonic()
-    copied: CopyProgress = asyncio.run(_copy(located(origin, "."), located(target, "."), quiet=as_json))
+    copied: CopyProgress = asyncio.run(
+        _copy(resolve_location(origin, "."), resolve_location(target, "."), quiet=as_json)
+    )
     if as_json:
         print_json(asdict(copied))
         return

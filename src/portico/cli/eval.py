@@ -83,9 +83,9 @@ async def _evaluate_all(
     quiet: bool,
 ) -> "list[Scores]":
     from portico.cli.evaluation import evaluate, unknown_items
-    from portico.server.assembly import opened_site
+    from portico.server.assembly import open_site
 
-    async with opened_site(config, background=False, serves=False) as parts:
+    async with open_site(config, background=False, serves=False) as parts:
         caller = await caller_of(parts, api_key)
         for name in collections:
             parts.site.catalog.collection(name)  # raises if it does not exist

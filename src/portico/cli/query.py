@@ -96,9 +96,9 @@ def query_collection(
 
 
 async def _query(config: Config, query: "Query", api_key: str | None) -> "Page":
-    from portico.server.assembly import opened_site, opened_store_only
+    from portico.server.assembly import open_site, open_site_without_index
 
-    site = opened_site(config, background=False, serves=False) if query.text else opened_store_only(config)
+    site = open_site(config, background=False, serves=False) if query.text else open_site_without_index(config)
     async with site as parts:
         return await parts.site.query(query, await caller_of(parts, api_key))
 

@@ -19,7 +19,7 @@ from portico.config import Config
 from portico.redaction import redact_url
 
 if TYPE_CHECKING:
-    from portico.server.http import Opened
+    from portico.server.http import ServerInfo
     from portico.telemetry import LogLevel
 
 
@@ -89,7 +89,7 @@ def _serve(
     run_server(config, partial(JsonLog, seconds=0.1, level=server.log_level), print_banner)
 
 
-def print_banner(server: "Opened") -> None:
+def print_banner(server: "ServerInfo") -> None:
     """Print where to find the site, once the server listens."""
     count = len(server.collections)
     print(f"\n{server.name} is running with {count} {'collection' if count == 1 else 'collections'}.\n")

@@ -159,7 +159,7 @@ async def _store(config: Config) -> AsyncIterator[Finding]:
         yield finding
     try:
         # Without a store, check the rest with an empty one in memory. No store is created.
-        store = await open_store(IN_MEMORY if finding else config.store_url, **config.store.opening())
+        store = await open_store(IN_MEMORY if finding else config.store_url, **config.store.open_options())
     except SiteError as error:
         yield Finding("store", False, str(error))
         return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from portico.cli.terminal import ProgressBar, err
-from portico.config import Config, StoreSettings, database_file, find_site_file, located
+from portico.config import Config, StoreSettings, database_file, find_site_file, resolve_location
 from portico.errors import ConfigError
 from portico.protocols import parse_config, read_config
 
@@ -32,7 +32,7 @@ def load_config(site: str | None, store: str | None) -> Config:
         return config
     config = read_config(path) if path else parse_config({})
     if store:
-        settings = msgspec.structs.replace(config.store, url=located(store, "."))
+        settings = msgspec.structs.replace(config.store, url=resolve_location(store, "."))
         return msgspec.structs.replace(config, store=settings)
     return config
 
@@ -57,7 +57,7 @@ async def load_all(config: Config, *, quiet: bool, record: "Recorder | None" = N
 async def site_store(config: Config) -> "AsyncGenerator[Store]":
     from portico.store import open_store
 
-    store = await open_store(config.store_url, **config.store.opening())
+    store = await open_store(config.store_url, **config.store.open_options())
     try:
         yield store
     finally:

@@ -29,11 +29,11 @@ def serve_stdio(
 async def _serve(config: Config, api_key: str | None) -> None:
     from portico.access.identity import RequestCredentials
     from portico.protocols.mcp.server import serve_stdio as run_server
-    from portico.server.assembly import opened_site
+    from portico.server.assembly import open_site
     from portico.telemetry import JsonLog
 
     log = JsonLog(level=config.server.log_level)
-    async with opened_site(config, record=log, restarts=False) as parts:
+    async with open_site(config, record=log, restarts=False) as parts:
         await parts.index.start()
         caller = await parts.site.identity.caller(RequestCredentials(api_key or ""))
         await run_server(parts.site, config, parts.record, caller)

@@ -27,7 +27,7 @@ from portico.requests import Caller
 
 T = TypeVar("T")
 
-BEARER = "Bearer"  # the challenge in www-authenticate, before `Challenges` completes it
+BEARER = "Bearer"  # the challenge in www-authenticate, before `BearerChallenges` completes it
 RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
 CALLER = "portico.caller"  # the key of the caller in a scope; only code of this process can set it
 HEARTBEAT_SECONDS = 15.0
@@ -133,7 +133,7 @@ def challenge(connection: HTTPConnection, config: Config) -> str:
 _UNQUOTABLE = re.compile(r'[^ -~]|["\\]')
 
 
-class Challenges:
+class BearerChallenges:
     """Middleware that completes the www-authenticate headers of responses. Without an issuer it does nothing."""
 
     def __init__(self, app: ASGIApp, config: Config) -> None:

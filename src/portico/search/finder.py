@@ -252,10 +252,10 @@ class Finder:
         context: str = "",
         retrieval: Retrieval = "hybrid",
     ) -> tuple[list[ScoredItem], tuple[str, ...]]:
-        """The best items of several collections on one scale. `meaning` is embedded in place of the text, if given.
+        """Return the best items of several collections, scored on one scale, and notes on what could not be used.
 
-        `context` finds nothing: of what is found it is said how much of it they share.
-        Without text and meaning: whatever the filters let through, in no better order than that of their ids.
+        `semantic_text` is embedded in place of the text, if there is any. `context` finds nothing by itself: the hits
+        report how much of it they share. Without any text, the hits are what the filters let through, ordered by ID.
         """
         if self.index is None:
             raise Unsupported("This process has no search index", hint="Ask a server.")

@@ -64,8 +64,8 @@ class AddressLimit:
 
 
 @dataclass(eq=False, slots=True)
-class Admission:
-    """The place of one connection. One with a refusal is in the reserve."""
+class ConnectionSlot:
+    """One connection, counted. One with a refusal is in the reserve."""
 
     address: str
     network: str  # of the address
@@ -84,53 +84,53 @@ class ConnectionLimits:
         self._trusted = trusted
         self._refuse = refuse
         self._open = 0
-        self._reserve: dict[Admission, None] = {}  # the oldest first
+        self._reserve: dict[ConnectionSlot, None] = {}  # the oldest first
 
     def is_trusted(self, client: tuple[str, int] | None) -> bool:
         return client is not None and client[0] in self._trusted
 
-    def admit(self, client: tuple[str, int] | None, abort: Callable[[], None]) -> Admission:
+    def admit(self, client: tuple[str, int] | None, abort: Callable[[], None]) -> ConnectionSlot:
         address = client[0] if client else ""
-        admission = Admission(address, network_of(address), abort)
+        slot = ConnectionSlot(address, network_of(address), abort)
         if self._open >= self._limit:
-            admission.refusal = Unavailable(f"All {self._limit} connections are in use", retry_after=RETRY_SECONDS)
+            slot.refusal = Unavailable(f"All {self._limit} connections are in use", retry_after=RETRY_SECONDS)
         elif not self.is_trusted(client):
-            admission.is_counted_by_address = self._by_address.acquire(address)
-            if not admission.is_counted_by_address:
-                admission.refusal = self._by_address.refusal("connections")
-        if admission.refusal:
-            self._keep_in_reserve(admission)
+            slot.is_counted_by_address = self._by_address.acquire(address)
+            if not slot.is_counted_by_address:
+                slot.refusal = self._by_address.refusal("connections")
+        if slot.refusal:
+            self._keep_in_reserve(slot)
         else:
             self._open += 1
-        return admission
+        return slot
 
-    def release(self, admission: Admission) -> None:
-        if admission.is_released:
+    def release(self, slot: ConnectionSlot) -> None:
+        if slot.is_released:
             return
-        admission.is_released = True
-        if admission.refusal:
-            self._reserve.pop(admission, None)
+        slot.is_released = True
+        if slot.refusal:
+            self._reserve.pop(slot, None)
             return
         self._open -= 1
-        if admission.is_counted_by_address:
-            self._by_address.release(admission.address)
+        if slot.is_counted_by_address:
+            self._by_address.release(slot.address)
 
-    def app_for(self, admission: Admission, app: ASGIApp) -> ASGIApp:
+    def app_for(self, slot: ConnectionSlot, app: ASGIApp) -> ASGIApp:
         """Return what answers the requests of a connection."""
-        return HealthOnly(app, admission.refusal, self._refuse) if admission.refusal else app
+        return HealthOnly(app, slot.refusal, self._refuse) if slot.refusal else app
 
-    def _keep_in_reserve(self, admission: Admission) -> None:
+    def _keep_in_reserve(self, slot: ConnectionSlot) -> None:
         # A health check sends its request at once, so the oldest connection is one that has nothing to ask.
-        of_address = [kept for kept in self._reserve if kept.network == admission.network]
+        of_address = [other for other in self._reserve if other.network == slot.network]
         if len(of_address) >= RESERVE_PER_ADDRESS:
             self._evict(of_address[0])
         elif len(self._reserve) >= RESERVE:
             self._evict(next(iter(self._reserve)))
-        self._reserve[admission] = None
+        self._reserve[slot] = None
 
-    def _evict(self, admission: Admission) -> None:
-        del self._reserve[admission]
-        admission.abort()
+    def _evict(self, slot: ConnectionSlot) -> None:
+        del self._reserve[slot]
+        slot.abort()
 
 
 class HealthOnly:
@@ -166,7 +166,7 @@ class CancelledRequests:
         self._count = 0
 
     def report(self) -> None:
-        """Observe how many there were, if any."""
+        """Record how many there were, if any."""
         if self._count:
             self._record(RequestsCancelled(self._count))
 
@@ -307,8 +307,8 @@ def fit_connections(connections: int, others: int) -> int:
     """
     if sys.platform == "win32":
         return connections
-    kept = RESERVE + OTHER_DESCRIPTORS + others
-    needed = 2 * connections + kept
+    reserved = RESERVE + OTHER_DESCRIPTORS + others
+    needed = 2 * connections + reserved
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return connections
@@ -320,4 +320,4 @@ def fit_connections(connections: int, others: int) -> int:
         except (OSError, ValueError):  # a system may allow less than its hard limit
             allowed //= 2
     allowed = max(allowed, soft)
-    return min(connections, max((allowed - kept) // 2, allowed // 4))
+    return min(connections, max((allowed - reserved) // 2, allowed // 4))

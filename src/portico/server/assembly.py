@@ -42,7 +42,7 @@ class Parts:
     metrics: Metrics
     traffic: TrafficHistory
     sources: SourceManager
-    record: Recorder  # tells the metrics and whoever else wants to know
+    record: Recorder  # to the metrics, the history of traffic and the log
 
 
 def open_models(config: Config) -> Embedder | None:
@@ -53,13 +53,13 @@ def open_answering_model(config: Config) -> LanguageModel | None:
     return open_language_model(config.ask.model, secret=secret)
 
 
-def _manners(config: Config) -> AskOptions:
+def _ask_options(config: Config) -> AskOptions:
     ask = config.ask
     return AskOptions(config.site.language, ask.clarify, ask.patience, ask.near, ask.prompt, ask.candidates)
 
 
 @asynccontextmanager
-async def opened_site(
+async def open_site(
     config: Config,
     *,
     record: Recorder = discard,
@@ -67,7 +67,7 @@ async def opened_site(
     serves: bool = True,
     restarts: bool = True,
 ) -> AsyncGenerator[Parts]:
-    """A site with its parts running. In the background it follows the feed and runs tasks.
+    """Open a site with its parts running. In the background it follows the feed and runs tasks.
 
     One that serves also makes vectors and takes up tasks that others left; one that does not runs only its own. One
     that restarts the site lets steps that wait for a code be looked at anew: agents must not be able to start it.
@@ -75,7 +75,7 @@ async def opened_site(
     metrics, traffic = Metrics(), TrafficHistory()
     record = fan_out(metrics, traffic, record)
     async with contextlib.AsyncExitStack() as closing:
-        store = await _opened_store(config)
+        store = await _open_site_store(config)
         closing.push_async_callback(store.close)
         store.health.record_to(record)
         embedder = open_models(config)
@@ -105,10 +105,10 @@ async def opened_site(
 
 
 @asynccontextmanager
-async def opened_store_only(config: Config) -> AsyncGenerator[Parts]:
-    """A site that can be queried but not searched: opens at once, whatever its size."""
+async def open_site_without_index(config: Config) -> AsyncGenerator[Parts]:
+    """Open a site that can be queried but not searched: at once, whatever its size."""
     async with contextlib.AsyncExitStack() as closing:
-        store = await _opened_store(config)
+        store = await _open_site_store(config)
         closing.push_async_callback(store.close)
         site = await _site(config, Finder(store, page_bytes=config.limits.page_bytes), discard)
         closing.push_async_callback(site.subscriptions.close)
@@ -116,8 +116,8 @@ async def opened_store_only(config: Config) -> AsyncGenerator[Parts]:
         yield Parts(config, store, MemoryIndex(store, None), site, Metrics(), TrafficHistory(), sources, discard)
 
 
-async def _opened_store(config: Config) -> Store:
-    store = await open_store(config.store_url, **config.store.opening())
+async def _open_site_store(config: Config) -> Store:
+    store = await open_store(config.store_url, **config.store.open_options())
     for name in config.collections:
         await store.collections.declare(config.collection(name))
     return store
@@ -135,9 +135,17 @@ async def _site(
         finder.store.keys.get,
     )
     operations = await site_operations(config, finder.store)
-    manners = _manners(config)
     return Site(
-        config.site.name, finder, identity, config.limits, operations, record, manners, model, config.safety, show
+        config.site.name,
+        finder,
+        identity,
+        config.limits,
+        operations,
+        record,
+        ask_options=_ask_options(config),
+        model=model,
+        safety=config.safety,
+        show=show,
     )
 
 
@@ -157,54 +165,54 @@ def _agents(config: Config, store: Store) -> FindAgent:
     async def find(ident: bytes, name: str) -> CertifiedAgent | None:
         if not ident and not config.section(AgentTrust).trust_names:
             return None
-        # Nobody else waits until it is made: whoever likes can be the first to show something.
-        made = verifier() if verifier.cache_info().currsize else await asyncio.to_thread(verifier)
-        return await made.agent(ident, name)
+        # The first certificate that anyone shows makes it; the event loop does not wait for that.
+        certificates = verifier() if verifier.cache_info().currsize else await asyncio.to_thread(verifier)
+        return await certificates.agent(ident, name)
 
     if config.section(AgentTrust).issuers:
-        verifier()  # a wrong address is told at the start
+        verifier()  # a wrong address is reported at the start
     return find
 
 
-async def embed_everything(config: Config, told: Callable[[int, int, float], None]) -> None:
-    """Make every vector that is missing, saying how far this is."""
+async def embed_everything(config: Config, report_progress: Callable[[int, int, float], None]) -> None:
+    """Make every vector that is missing, and report how many are done, of how many, at which rate."""
     embedder = open_models(config)
     if embedder is None:
         return
-    store = await _opened_store(config)
+    store = await _open_site_store(config)
     try:
         index = MemoryIndex(store, embedder)
         counts = [await store.vectors.count(name, embedder.name) for name in store.collections.schema]
         done, total = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0)
         started, first = time.monotonic(), done
         for name in store.collections.schema:
-            while made := await index.embed_batch(name):
-                done += made
-                told(done, total, (done - first) / max(time.monotonic() - started, 1e-3))
+            while count := await index.embed_batch(name):
+                done += count
+                report_progress(done, total, (done - first) / max(time.monotonic() - started, 1e-3))
             await store.collections.optimize(name)
     finally:
         await store.close()
 
 
 async def site_operations(config: Config, store: Store) -> list[Operation]:
-    """The site's own operations: Python functions, and HTTP endpoints elsewhere."""
+    """Return the site's own operations: Python functions, and HTTP endpoints elsewhere."""
     modules = [_module(name, config.folder) for name in config.operations]
     operations = [operation for module in modules for operation in operations_of(module)]
     if config.operation or OPERATIONS in store.collections.schema:
         # Half a second to import, for sites that have such operations.
         endpoints = importlib.import_module("portico.operations.http_endpoint")
         operations += await endpoints.load_endpoint_operations(config, store, secret)
-    names = [each.name for each in operations]
-    public = [each for each in store.collections.schema.values() if not each.private]
-    generated = {each.name for collection in public for each in collection_operations(collection)}
-    taken = next((name for name in names if names.count(name) > 1 or name in RESERVED | generated), None)
-    if taken:
-        raise ConfigError(f"There are two operations called {taken}", hint="Give one of them another name.")
+    names = [operation.name for operation in operations]
+    public = [collection for collection in store.collections.schema.values() if not collection.private]
+    generated = {operation.name for collection in public for operation in collection_operations(collection)}
+    duplicate = next((name for name in names if names.count(name) > 1 or name in RESERVED | generated), None)
+    if duplicate:
+        raise ConfigError(f"There are two operations called {duplicate}", hint="Give one of them another name.")
     return operations
 
 
 def _module(name: str, folder: str) -> ModuleType:
-    """A module by its dotted name, or a file beside the site file."""
+    """Import a module by its dotted name, or a file beside the site file."""
     try:
         return _module_of_file(Path(folder, name)) if name.endswith(".py") else importlib.import_module(name)
     except ConfigError:

@@ -14,99 +14,99 @@ from typing import Any, cast
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from portico.server.admission import Admission, ConnectionLimits
+from portico.server.admission import ConnectionLimits, ConnectionSlot
 
 HEAD_BYTES = 64 << 10  # of a request line and its headers; what arrives in one piece may be a little more
 HEAD_SECONDS = 20.0  # for them to arrive
-GATHERED_BYTES = 64 << 10  # that are not kept waiting for more
-TAKING_SECONDS = 30.0  # in which a client takes something of what is there for it
-WAITING_SECONDS = 60.0  # that a request waits behind another: meanwhile nobody hears that its client has left
+BUFFER_BYTES = 64 << 10  # more are flushed at once
+READ_SECONDS = 30.0  # in which a client must read something of what was sent
+PIPELINE_SECONDS = 60.0  # that a request may wait behind another; meanwhile a disconnect goes unnoticed
 
 
-class Gathered:
-    """A transport that sends together what is written together: for an answer, its head and its body.
+class BufferedTransport:
+    """A transport that sends the head and the body of a response together: it flushes once per turn of the event loop.
 
-    Each sending costs as much as making a small answer does.
+    A system call costs as much as making a small response.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self.is_closing = transport.is_closing
         self._transport = transport
         self._loop = loop
-        self._waiting: list[bytes] = []
-        self._bytes = 0
-        self._watching: asyncio.TimerHandle | None = None
+        self._chunks: list[bytes] = []
+        self._buffered = 0
+        self._read_timer: asyncio.TimerHandle | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        if not self._waiting:
+        if not self._chunks:
             self._loop.call_soon(self.flush)
-        self._waiting.append(data)
-        self._bytes += len(data)
-        # The transport says when its reader is slow, and can say so only of what it was given.
-        if self._bytes > GATHERED_BYTES:
+        self._chunks.append(data)
+        self._buffered += len(data)
+        # The transport reports a slow reader, and only knows of what it was given.
+        if self._buffered > BUFFER_BYTES:
             self.flush()
 
     def flush(self) -> None:
-        # To who has left nothing can be written.
-        if self._waiting and not self.is_closing():
-            self._transport.write(b"".join(self._waiting))
-        self._waiting.clear()
-        self._bytes = 0
+        # A closed transport accepts no writes.
+        if self._chunks and not self.is_closing():
+            self._transport.write(b"".join(self._chunks))
+        self._chunks.clear()
+        self._buffered = 0
 
     def close(self) -> None:
         self.flush()
         self._transport.close()
-        self.watch()
+        self.start_read_timer()
 
-    def watch(self) -> None:
-        """Leave a client that takes nothing: what is there for it would stay, and so would its place."""
-        self.unwatch()
+    def start_read_timer(self) -> None:
+        """Abort the connection of a client that reads nothing: it would keep its response in memory, and its slot."""
+        self.stop_read_timer()
         left = self._transport.get_write_buffer_size()
         if left:
-            self._watching = self._loop.call_later(TAKING_SECONDS, self._look, left)
+            self._read_timer = self._loop.call_later(READ_SECONDS, self._check_progress, left)
 
-    def unwatch(self) -> None:
-        if self._watching:
-            self._watching.cancel()
-            self._watching = None
+    def stop_read_timer(self) -> None:
+        if self._read_timer:
+            self._read_timer.cancel()
+            self._read_timer = None
 
-    def _look(self, before: int) -> None:
+    def _check_progress(self, before: int) -> None:
         if self._transport.get_write_buffer_size() < before:
-            self.watch()
+            self.start_read_timer()
         else:
             self._transport.abort()
 
 
 class Connection(HttpToolsProtocol):
-    """Uvicorn's way to read HTTP, without patience for heads that do not end and answers that nobody takes."""
+    """Uvicorn's HTTP protocol, with bounds on heads that do not end and on responses that nobody reads."""
 
     def __init__(self, *args: Any, limits: ConnectionLimits, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._limits = limits
-        self._admission: Admission
+        self._slot: ConnectionSlot
         self._head = 0  # bytes that arrived of a head that is not whole
         self._in_head = True
         self._has_begun = False  # whether a request began in what arrived last
         self._is_between = False  # whether what comes next begins a request
-        self._deadline: asyncio.TimerHandle | None = None
-        self._answering: Any = None  # the request that the application is at; others may wait behind it
-        self._behind: asyncio.TimerHandle | None = None  # of those
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._answering: Any = None  # the cycle of the request being answered; others may wait behind it
+        self._queue_timer: asyncio.TimerHandle | None = None  # of those
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        super().connection_made(cast("asyncio.Transport", Gathered(transport, self.loop)))
-        self._admission = self._limits.admit(self.client, transport.abort)
-        self.app = self._limits.app_for(self._admission, self.app)
-        self._expect()
+        super().connection_made(cast("asyncio.Transport", BufferedTransport(transport, self.loop)))
+        self._slot = self._limits.admit(self.client, transport.abort)
+        self.app = self._limits.app_for(self._slot, self.app)
+        self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._limits.release(self._admission)
-        self._expect_no_more()
-        self._unqueue()
+        self._limits.release(self._slot)
+        self._stop_head_timer()
+        self._stop_queue_timer()
         super().connection_lost(exc)
-        cast("Gathered", self.transport).unwatch()
+        cast("BufferedTransport", self.transport).stop_read_timer()
         # Uvicorn tells the newest request alone, for which nothing has begun if another is being answered.
         if self._is_answering:
             self._answering.disconnected = True
@@ -114,38 +114,38 @@ class Connection(HttpToolsProtocol):
 
     def handle_websocket_upgrade(self) -> None:
         # This protocol does not hear of the end of the connection; the next one counts it anew.
-        self._limits.release(self._admission)
+        self._limits.release(self._slot)
         super().handle_websocket_upgrade()
 
     def data_received(self, data: bytes) -> None:
         was_between, self._has_begun = self._is_between, False
         super().data_received(data)
-        if self.pipeline and self._behind is None:
-            self._queue()
+        if self.pipeline and self._queue_timer is None:
+            self._start_queue_timer()
         self._head = self._head + len(data) if self._in_head else 0
         # Line breaks between requests are no request: they do not keep a connection that nothing else comes on.
         is_nothing = was_between and not self._has_begun and not self._is_answering
         # Most heads arrive in one piece, and need no deadline.
-        if (self._in_head or is_nothing) and self._deadline is None:
-            self._expect()
+        if (self._in_head or is_nothing) and self._head_timer is None:
+            self._start_head_timer()
         if self._head > HEAD_BYTES and not self.transport.is_closing():
             self.send_400_response("The request has too many headers.")
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        cast("Gathered", self.transport).watch()
+        cast("BufferedTransport", self.transport).start_read_timer()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        cast("Gathered", self.transport).unwatch()
+        cast("BufferedTransport", self.transport).stop_read_timer()
 
     def on_response_complete(self) -> None:
-        self._unqueue()
+        self._stop_queue_timer()
         if self.pipeline:
             self._answering = self.pipeline[-1][0]
         super().on_response_complete()
         if self.pipeline:
-            self._queue()
+            self._start_queue_timer()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -166,7 +166,7 @@ class Connection(HttpToolsProtocol):
         if not is_next and cast("Any", self.parser).should_upgrade():
             raise ValueError("Another request is being answered, which would not hear any more that its client leaves")
         self._in_head = False
-        self._expect_no_more()
+        self._stop_head_timer()
         super().on_headers_complete()
         if is_next:
             self._answering = self.cycle
@@ -179,43 +179,43 @@ class Connection(HttpToolsProtocol):
     def _is_answering(self) -> bool:
         return self._answering is not None and not self._answering.response_complete
 
-    def _queue(self) -> None:
-        self._behind = self.loop.call_later(WAITING_SECONDS, self.transport.abort)
+    def _start_queue_timer(self) -> None:
+        self._queue_timer = self.loop.call_later(PIPELINE_SECONDS, self.transport.abort)
 
-    def _unqueue(self) -> None:
-        if self._behind:
-            self._behind.cancel()
-            self._behind = None
+    def _stop_queue_timer(self) -> None:
+        if self._queue_timer:
+            self._queue_timer.cancel()
+            self._queue_timer = None
 
-    def _expect(self) -> None:
-        self._deadline = self.loop.call_later(HEAD_SECONDS, self._give_up)
+    def _start_head_timer(self) -> None:
+        self._head_timer = self.loop.call_later(HEAD_SECONDS, self._close_idle)
 
-    def _expect_no_more(self) -> None:
-        if self._deadline:
-            self._deadline.cancel()
-            self._deadline = None
+    def _stop_head_timer(self) -> None:
+        if self._head_timer:
+            self._head_timer.cancel()
+            self._head_timer = None
 
-    def _give_up(self) -> None:
-        self._deadline = None
+    def _close_idle(self) -> None:
+        self._head_timer = None
         if not self.transport.is_closing():
             self.transport.close()
 
 
 class WebSocketConnection(WebSocketsSansIOProtocol):
-    """Uvicorn's way to read WebSockets, counted like every connection."""
+    """Uvicorn's WebSocket protocol, counted like every connection."""
 
     def __init__(self, *args: Any, limits: ConnectionLimits, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._limits = limits
-        self._admission: Admission
+        self._slot: ConnectionSlot
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._admission = self._limits.admit(self.client, self.transport.abort)
-        self.app = self._limits.app_for(self._admission, self.app)
+        self._slot = self._limits.admit(self.client, self.transport.abort)
+        self.app = self._limits.app_for(self._slot, self.app)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._limits.release(self._admission)
+        self._limits.release(self._slot)
         super().connection_lost(exc)
 
     async def send(self, message: Any) -> None:

@@ -31,7 +31,7 @@ from portico.operations.webhooks import WebhookClient
 from portico.protocols import Example, NativeListener, Protocol, Readiness, Services
 from portico.protocols import protocols as installed_protocols
 from portico.protocols.edge import Edge
-from portico.protocols.http import Challenges, Cors
+from portico.protocols.http import BearerChallenges, Cors
 from portico.server.admission import (
     AddressLimit,
     CancelledRequests,
@@ -40,7 +40,7 @@ from portico.server.admission import (
     VisitorLimits,
     fit_connections,
 )
-from portico.server.assembly import Parts, opened_site
+from portico.server.assembly import Parts, open_site
 from portico.server.connections import Connection, WebSocketConnection
 from portico.server.mounts import Mounts, render_overload
 from portico.server.proxies import ForwardedHeaders
@@ -112,7 +112,7 @@ def application(parts: Parts, protocols: Sequence[Protocol] | None = None) -> Ap
     protocols = installed_protocols() if protocols is None else tuple(protocols)
     mounts = Mounts(protocols, _services(parts, protocols, callbacks, streams))
     app = Starlette(routes=mounts.routes, exception_handlers=_handlers(mounts, record))
-    front = Challenges(Edge(_Reported(app), parts.site, mounts.find), config)
+    front = BearerChallenges(Edge(_ErrorSuppressor(app), parts.site, mounts.find), config)
     limited = VisitorLimits(front, config.limits, streams, _refuse_in_form(mounts, record))
     cancelled = CancelledRequests(limited, partial(render_overload, mounts), record)
     # Outside of all that answers, so that a page elsewhere can read what went wrong, too.
@@ -164,8 +164,8 @@ async def _readiness(parts: Parts) -> Readiness:
     return Readiness(ready=ready, current=ready and not behind, behind=behind, collections=collections)
 
 
-class _Reported:
-    """Starlette raises an error again that it has answered, for servers that log errors. This one was observed."""
+class _ErrorSuppressor:
+    """Drops the errors that Starlette raises again after it has answered them: they have been recorded."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -206,8 +206,8 @@ def _refuse_in_form(mounts: Mounts, record: Recorder) -> Refuse:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """What there is to say of a server once it listens."""
+class ServerInfo:
+    """A server that listens: its addresses, and what the banner of the start shows beside them."""
 
     name: str
     base: str  # its address, as http://127.0.0.1:8000
@@ -231,10 +231,10 @@ class Listeners:
             listener.close()
 
 
-def serve(config: Config, observer: Callable[[], Recorder], started: Callable[[Opened], None]) -> None:
-    """Serve until told to stop. Ctrl-C and SIGTERM end open requests first.
+def serve(config: Config, make_recorder: Callable[[], Recorder], started: Callable[[ServerInfo], None]) -> None:
+    """Serve until a signal stops it. Ctrl-C and SIGTERM end open requests first.
 
-    With several workers each is a process with an observer of its own; all of them accept from the same sockets.
+    With several workers each is a process with a recorder of its own; all of them accept from the same sockets.
     """
     if config.server.workers > 1:
         _check_shared(config)
@@ -242,24 +242,24 @@ def serve(config: Config, observer: Callable[[], Recorder], started: Callable[[O
         if protocol.port:
             protocol.port.check(config)
     ca_file_of(config)
-    config, listeners = listening_of(config)
+    config, listeners = bind_listeners(config)
     if config.server.workers == 1:
-        _serve(config, listeners, observer, started)
+        _serve(config, listeners, make_recorder, started)
         return
     # The sockets are closed first: nobody connects to workers that only finish what they have.
-    work = Work(_serve, (config, listeners, observer))
-    with Workers(config.server.workers, work, observer()) as workers, listeners:
+    work = Work(_serve, (config, listeners, make_recorder))
+    with Workers(config.server.workers, work, make_recorder()) as workers, listeners:
         workers.run(started)
 
 
 def _serve(
-    config: Config, listeners: Listeners, observer: Callable[[], Recorder], started: Callable[[Opened], None]
+    config: Config, listeners: Listeners, make_recorder: Callable[[], Recorder], started: Callable[[ServerInfo], None]
 ) -> None:
     """One process that serves."""
-    record = observer()
+    record = make_recorder()
     config = _limit_connections(config, record)
     with asyncio.Runner(loop_factory=_new_loop) as runner:
-        runner.run(_serve_until_told(config, listeners, record, started))
+        runner.run(_serve_until_stopped(config, listeners, record, started))
 
 
 def _limit_connections(config: Config, record: Recorder) -> Config:
@@ -284,23 +284,23 @@ def _new_loop() -> asyncio.AbstractEventLoop:
         return asyncio.new_event_loop()
 
 
-async def _serve_until_told(
-    config: Config, listeners: Listeners, record: Recorder, started: Callable[[Opened], None]
+async def _serve_until_stopped(
+    config: Config, listeners: Listeners, record: Recorder, started: Callable[[ServerInfo], None]
 ) -> None:
-    # Uvicorn heeds signals while it serves, and sends itself the last one again once it has stopped. These are for the
-    # time before; afterwards there is nothing left to end.
-    told: list[int] = []
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, lambda number, _frame: told.append(number))
-    async with opened_site(config, record=record) as parts:
+    # Uvicorn handles signals while it serves, and raises the last one again once it has stopped. These handlers are for
+    # the time before; afterwards there is nothing left to end.
+    signals: list[int] = []
+    for stop_signal in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(stop_signal, lambda number, _frame: signals.append(number))
+    async with open_site(config, record=record) as parts:
         app = application(parts)
         logging.getLogger("uvicorn").addHandler(LibraryLog("http", record))
-        running = Serving(server_settings(parts, app), app, told)
+        running = Serving(server_settings(parts, app), app, signals)
         running.listen_natively(listeners.native)
-        announcing = asyncio.create_task(_announce(running, lambda: started(_opened(parts))))
+        announcing = asyncio.create_task(_announce(running, lambda: started(_server_info(parts))))
         try:
             _settle_memory()
-            if not told:
+            if not signals:
                 app.begin()
                 await running.serve(sockets=[listeners.http])
         finally:
@@ -320,10 +320,10 @@ class Serving(uvicorn.Server):
     HTTP that arrives on the native port is served as all HTTP is, and counted with it.
     """
 
-    def __init__(self, settings: uvicorn.Config, app: Application, told: Sequence[int] = ()) -> None:
+    def __init__(self, settings: uvicorn.Config, app: Application, early_signals: Sequence[int] = ()) -> None:
         super().__init__(settings)
         self._application = app
-        self._told = told  # signals that came before there was anybody to heed them
+        self._early_signals = early_signals  # that came before uvicorn handled signals
         self._native: list[tuple[NativeListener, socket.socket]] = []
 
     def listen_natively(self, listeners: Mapping[str, socket.socket]) -> None:
@@ -335,7 +335,7 @@ class Serving(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self.should_exit = self.should_exit or bool(self._told)
+        self.should_exit = self.should_exit or bool(self._early_signals)
         for native, listener in self._native:
             native.open(listener)
 
@@ -360,7 +360,7 @@ def server_settings(parts: Parts, app: Application | None = None) -> uvicorn.Con
         lifespan="off",
         log_config=None,
         log_level="warning",
-        access_log=False,  # what happens is observed where it does; nobody would see this
+        access_log=False,  # requests are recorded where they are handled
         proxy_headers=False,  # server.trusted_proxies says whom to believe, and neither uvicorn nor its environment
         http=cast("type[asyncio.Protocol]", partial(Connection, limits=limits)),
         timeout_graceful_shutdown=GRACE_SECONDS,
@@ -373,13 +373,13 @@ def server_settings(parts: Parts, app: Application | None = None) -> uvicorn.Con
     )
 
 
-def _opened(parts: Parts) -> Opened:
+def _server_info(parts: Parts) -> ServerInfo:
     config, catalog = parts.config, parts.site.catalog
     host = f"[{config.server.host}]" if ":" in config.server.host else config.server.host
     protocols = installed_protocols()
     ports = [protocol.port for protocol in protocols if protocol.port]
     examples = [example for protocol in protocols if protocol.examples for example in protocol.examples(config)]
-    return Opened(
+    return ServerInfo(
         parts.site.name,
         f"http://{host}:{config.server.port}",
         {port.title: f"{port.scheme}://{host}:{port.number(config)}" for port in ports},
@@ -395,7 +395,7 @@ def _check_shared(config: Config) -> None:
         )
 
 
-def listening_of(config: Config) -> tuple[Config, Listeners]:
+def bind_listeners(config: Config) -> tuple[Config, Listeners]:
     """Listen where the settings say. Port 0 is any that is free: the settings that come back have its number."""
     server = config.server
     http = _listener(server.host, server.port, "--port")

@@ -1,4 +1,4 @@
-"""One work in several processes: started together, replaced when they die, ended together. Knows no HTTP.
+"""Runs one function in several processes: started together, replaced when they die, stopped together. Knows no HTTP.
 
 The parent holds one end of a pipe, the lifeline, and sends nothing through it. Once that end is closed, on purpose or
 because the parent was killed, every worker stops as if by SIGTERM.
@@ -30,9 +30,9 @@ STOP_SECONDS = 30.0  # for finishing what is open; one that takes longer is kill
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A call of `function(*args, started)`, where `started` tells the parent that the work has begun.
+    """The call `function(*args, report_start)` that each worker makes. `report_start` sends a value to the parent.
 
-    It is made in another process: a function of a module, and arguments that can be pickled.
+    It crosses to another process: a function of a module, and arguments that can be pickled.
     """
 
     function: Callable[..., None]
@@ -40,7 +40,7 @@ class Work:
 
 
 class Workers:
-    """The processes that do one work. Leaving ends them."""
+    """The processes that do one work. Leaving the context stops them."""
 
     def __init__(self, count: int, work: Work, record: Recorder) -> None:
         self._count = count
@@ -65,69 +65,69 @@ class Workers:
 
     def run(self, started: Callable[[Any], None]) -> None:
         """Run until Ctrl-C or SIGTERM. Each worker must start once; those that die later are replaced."""
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, self._stop)
-        # The first makes what they share, such as a new store, and finds what is wrong with a site once for all.
-        begun = self._start(1)
+        for stop_signal in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(stop_signal, self._stop)
+        # The first one creates what they share, such as a new store, and fails alone if the site cannot be opened.
+        report = self._start(1)
         self._start(self._count - 1)
         if not self._is_stopping:
-            started(begun)
-            self._keep()
+            started(report)
+            self._supervise()
 
     @property
     def _is_stopping(self) -> bool:
         return self._lifeline.poll()  # nothing is ever sent, so it can be read at its end only
 
     def _stop(self, number: int, _frame: object) -> None:
-        """Told to stop. A second Ctrl-C does not wait for open requests."""
+        """Handle a signal to stop. A second Ctrl-C does not wait for open requests."""
         if self._hold.closed and number == signal.SIGINT:
             for worker in self._workers:
                 worker.kill()
         self._hold.close()
 
     def _start(self, count: int) -> Any:
-        """What a worker said when it had begun."""
-        begun: Any = None
+        """Start workers, and return what the last one of them reported at its start."""
+        report: Any = None
         starting = [self._add() for _ in range(count)]
         while starting and not self._is_stopping:
-            ready = wait([self._lifeline, *(worker.words for worker in starting)])
-            for worker in [each for each in starting if each.words in ready]:
-                begun = worker.begun()
+            ready = wait([self._lifeline, *(worker.reports for worker in starting)])
+            for worker in [worker for worker in starting if worker.reports in ready]:
+                report = worker.wait_for_start()
                 starting.remove(worker)
-        return begun
+        return report
 
     def _add(self, pause: float = 0.0) -> "Worker":
         worker = Worker(self._work, self._lifeline, pause)
         self._workers.append(worker)
         return worker
 
-    def _keep(self) -> None:
-        """Keep the number of workers until told to stop."""
+    def _supervise(self) -> None:
+        """Replace workers that die, until a signal stops this."""
         while not self._is_stopping:
-            wait([self._lifeline, *(worker.sentinel for worker in self._workers)], self._patience())
+            wait([self._lifeline, *(worker.sentinel for worker in self._workers)], self._seconds_until_due())
             if not self._is_stopping:
-                self._bury()
+                self._remove_dead()
                 self._fill()
 
-    def _patience(self) -> float | None:
-        """Seconds until a vacancy is to be filled."""
+    def _seconds_until_due(self) -> float | None:
+        """Return the seconds until a vacancy is to be filled, or None without one."""
         due = min((vacancy.due for vacancy in self._vacancies), default=None)
         return None if due is None else max(0.0, due - time.monotonic())
 
-    def _bury(self) -> None:
-        for worker in [each for each in self._workers if not each.is_alive]:
+    def _remove_dead(self) -> None:
+        for worker in [worker for worker in self._workers if not worker.is_alive]:
             self._workers.remove(worker)
-            self._record(UnexpectedError(f"worker {worker.pid}", str(worker.ended())))
+            self._record(UnexpectedError(f"worker {worker.pid}", str(worker.exit_error())))
             self._vacate(worker.pause if worker.age < YOUNG else 0.0)
             worker.close()
 
     def _vacate(self, pause: float) -> None:
-        """Leave a place empty for longer than the last time."""
+        """Leave a place empty, for longer than the last time."""
         longer = min(max(2 * pause, FIRST_PAUSE), LONGEST_PAUSE)
         self._vacancies.append(Vacancy(time.monotonic() + longer, longer))
 
     def _fill(self) -> None:
-        for vacancy in [each for each in self._vacancies if each.due <= time.monotonic()]:
+        for vacancy in [vacancy for vacancy in self._vacancies if vacancy.due <= time.monotonic()]:
             self._vacancies.remove(vacancy)
             try:
                 self._add(vacancy.pause)
@@ -138,7 +138,7 @@ class Workers:
 
 @dataclass(frozen=True, slots=True)
 class Vacancy:
-    """A place to fill."""
+    """The place of a worker that died, to be filled when it is due."""
 
     due: float
     pause: float
@@ -149,16 +149,16 @@ class Worker:
 
     def __init__(self, work: Work, lifeline: Connection, pause: float) -> None:
         self.pause = pause  # how long its place was empty before
-        self.words, mouth = SPAWN.Pipe(duplex=False)
+        self.reports, sender = SPAWN.Pipe(duplex=False)
         self._born = time.monotonic()
-        self._process = SPAWN.Process(target=_do, args=(work, lifeline, mouth))
+        self._process = SPAWN.Process(target=_run_worker, args=(work, lifeline, sender))
         try:
-            with _interrupts_held():
+            with _block_interrupts():
                 self._process.start()
         except OSError as error:
             raise Unavailable(f"A worker cannot be started: {error.strerror}") from error
         finally:
-            mouth.close()
+            sender.close()
 
     @property
     def pid(self) -> int | None:
@@ -176,24 +176,24 @@ class Worker:
     def age(self) -> float:
         return time.monotonic() - self._born
 
-    def begun(self) -> Any:
-        """What it said when it had begun. Raises why it could not; waits for the one or the other."""
+    def wait_for_start(self) -> Any:
+        """Return what it reports once it has started. Raises the reason if it cannot start."""
         try:
-            said = self.words.recv()
+            report = self.reports.recv()
         except (EOFError, OSError):
-            raise self.ended() from None
-        if isinstance(said, SiteError):
-            raise said
-        return said
+            raise self.exit_error() from None
+        if isinstance(report, SiteError):
+            raise report
+        return report
 
-    def ended(self) -> SiteError:
-        """Why it ended: its last words, or else its exit code."""
+    def exit_error(self) -> SiteError:
+        """Wait for its end, and return the reason: the error that it reported, or else its exit code."""
         self._process.join()
         with contextlib.suppress(EOFError, OSError):
-            while self.words.poll():
-                said = self.words.recv()
-                if isinstance(said, SiteError):
-                    return said
+            while self.reports.poll():
+                report = self.reports.recv()
+                if isinstance(report, SiteError):
+                    return report
         return SiteError(f"A worker ended with exit code {self._process.exitcode}", hint="The log may say why.")
 
     def kill(self) -> None:
@@ -204,12 +204,12 @@ class Worker:
 
     def close(self) -> None:
         self._process.close()
-        self.words.close()
+        self.reports.close()
 
 
 @contextlib.contextmanager
-def _interrupts_held() -> Generator[None]:
-    """A process that is started meanwhile never sees Ctrl-C. A terminal sends it to all; their parent ends workers."""
+def _block_interrupts() -> Generator[None]:
+    """Keep Ctrl-C from a process that is started within: a terminal sends it to all, and the parent stops them."""
     if sys.platform == "win32":
         yield
         return
@@ -221,21 +221,20 @@ def _interrupts_held() -> Generator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _do(work: Work, lifeline: Connection, mouth: Connection) -> None:
-    """The life of a worker."""
-    threading.Thread(target=_heed, args=(lifeline,), daemon=True).start()
+def _run_worker(work: Work, lifeline: Connection, reports: Connection) -> None:
+    """Do the work in a process of its own, until the lifeline is closed."""
 
-    def say(what: object) -> None:
-        with contextlib.suppress(BrokenPipeError):  # a parent that is gone need not know
-            mouth.send(what)
+    def stop_with_parent() -> None:
+        lifeline.poll(None)
+        signal.raise_signal(signal.SIGTERM)
 
+    def report(value: object) -> None:
+        with contextlib.suppress(BrokenPipeError):  # the parent may be gone
+            reports.send(value)
+
+    threading.Thread(target=stop_with_parent, daemon=True).start()
     try:
-        work.function(*work.args, say)
+        work.function(*work.args, report)
     except SiteError as error:
-        say(error)
+        report(error)
         raise SystemExit(1) from None
-
-
-def _heed(lifeline: Connection) -> None:
-    lifeline.poll(None)
-    signal.raise_signal(signal.SIGTERM)

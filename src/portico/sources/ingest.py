@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from portico.catalog import Collection
-from portico.config import Config, SourceSettings, located
+from portico.config import Config, SourceSettings, resolve_location
 from portico.items import content_hash, problem_with
 from portico.redaction import redact_url
 from portico.sources.freshness import LoadStatus, State, load_status, save_status
@@ -197,7 +197,7 @@ def open_configured_source(settings: SourceSettings, config: Config) -> Source:
 
 
 def _location(settings: SourceSettings, config: Config) -> str:
-    return located(settings.url, config.folder)
+    return resolve_location(settings.url, config.folder)
 
 
 def _options(settings: SourceSettings, config: Config, distinction: tuple[str, ...] = ()) -> SourceOptions:

@@ -8,7 +8,7 @@ from typing import Any
 from portico.protocols import parse_config
 from portico.protocols.aql.shapes import AqlOperation, AqlRequestContext, AqlResult
 from portico.requests import Caller
-from portico.server.assembly import Parts, opened_site
+from portico.server.assembly import Parts, open_site
 from portico.store.records import Put
 
 BOOKS: Mapping[str, Mapping[str, Any]] = {
@@ -59,7 +59,7 @@ STAFF = AqlRequestContext(Caller(id="staff", scopes=frozenset({"read:*"})))
 @asynccontextmanager
 async def library(folder: Path, **said: Any) -> AsyncIterator[Parts]:
     settings = {"search": {"embedder": "none:"}, "store": {"url": "sqlite:///:memory:"}, "folder": str(folder)}
-    async with opened_site(parse_config({**settings, "limits": {"keys_per_minute": 1_000_000}, **said})) as parts:
+    async with open_site(parse_config({**settings, "limits": {"keys_per_minute": 1_000_000}, **said})) as parts:
         for name, items in (
             ("books", BOOKS),
             ("people", PEOPLE),

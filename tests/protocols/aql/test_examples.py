@@ -16,7 +16,7 @@ from tests.protocols.conftest import asking, key_of
 from tests.protocols.mcp.conftest import structured, visiting
 
 from portico.protocols import parse_config
-from portico.server.assembly import opened_site
+from portico.server.assembly import open_site
 from portico.store.records import Put
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -71,7 +71,7 @@ async def office(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gues
         "operations": ["office.py"],
         "limits": {"keys_per_minute": 1_000_000, "concurrent_tasks": 1},
     }
-    async with opened_site(parse_config(settings)) as parts, asking(parts) as client:
+    async with open_site(parse_config(settings)) as parts, asking(parts) as client:
         await parts.store.items.write(
             "papers", [Put(f"p{number:03}", {"name": f"{number}"}) for number in range(PAPERS)]
         )

@@ -22,7 +22,7 @@ from portico.ask.events import (
     TextEvent,
 )
 from portico.ask.small_talk import parse_small_talk
-from portico.config import Asking
+from portico.config import AskSettings
 from portico.items import Item
 from portico.protocols.chat.overrides import read_overrides
 from portico.protocols.chat.render import options
@@ -437,7 +437,7 @@ async def test_what_a_page_elsewhere_sends_is_answered_but_nothing_is_done_for_i
 def test_a_question_finds_by_words_by_meaning_or_by_both() -> None:
     modes = ("text", "vectors", "hybrid")
     read = [
-        read_overrides({"retrieval_mode": mode}, Asking(), has_vectors=True, collections=frozenset()).retrieval
+        read_overrides({"retrieval_mode": mode}, AskSettings(), has_vectors=True, collections=frozenset()).retrieval
         for mode in modes
     ]
 

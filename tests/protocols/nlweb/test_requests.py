@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from tests.conformance.requirements import requirement
 
-from portico.config import Asking
+from portico.config import AskSettings
 from portico.errors import BadRequest
 from portico.protocols.nlweb.dialects import FLAT, V54, V55, parse_client_info
 from portico.protocols.nlweb.errors import InvalidAction, MissingField, UnsupportedFormat, UnsupportedMode
 from portico.protocols.nlweb.models import AskRequest, parse_ask, parse_await
 from portico.requests import Ask
 
-SETTINGS = Asking(items=10, most=50)
+SETTINGS = AskSettings(items=10, most=50)
 
 
 def read(raw: Any, *, flat: bool = False, language: str = "") -> AskRequest:

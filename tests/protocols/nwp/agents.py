@@ -18,7 +18,7 @@ from portico.errors import Conflict
 from portico.operations import Context, operation
 from portico.protocols import parse_config
 from portico.protocols.nwp.frames import Frame, decode, decode_any, read_header
-from portico.server.assembly import Parts, opened_site
+from portico.server.assembly import Parts, open_site
 from portico.server.http import application
 from portico.store.records import Put
 from portico.telemetry import Recorder, discard
@@ -91,7 +91,7 @@ async def opened_inn(
 ) -> AsyncIterator[Parts]:
     """The inn with these settings. Where there are rooms already, they stay as they are."""
     settings = {"search": {"embedder": "none:"}, "store": {"url": store}, "folder": str(folder), "operations": [HERE]}
-    async with opened_site(parse_config({**settings, "anonymous": ANYBODY, **said}), record=record) as parts:
+    async with open_site(parse_config({**settings, "anonymous": ANYBODY, **said}), record=record) as parts:
         await parts.store.collections.declare(parts.config.collection("rooms"))
         if not await parts.store.items.get("rooms", "attic"):
             await parts.store.items.write("rooms", [Put(id, data) for id, data in ROOMS.items()])

@@ -23,8 +23,8 @@ from tests.protocols.conftest import ROOMS
 from portico.protocols import parse_config
 from portico.protocols.nwp.frames import EncodingTier, Frame, HelloFrame, decode, decode_any, encode, read_header
 from portico.protocols.nwp.native import NativePort, NativeTimeouts
-from portico.server.assembly import Parts, opened_site
-from portico.server.http import Serving, application, listening_of, server_settings
+from portico.server.assembly import Parts, open_site
+from portico.server.http import Serving, application, bind_listeners, server_settings
 from portico.store.records import Put
 
 PREAMBLE = b"NPS/1.0\n"
@@ -47,7 +47,7 @@ class Open:
 @asynccontextmanager
 async def opened_inn(folder: Path, **said: Any) -> AsyncIterator[Parts]:
     settings = {"search": {"embedder": "none:"}, "store": {"url": "sqlite:///:memory:"}, "folder": str(folder)}
-    async with opened_site(parse_config({**settings, **said})) as parts:
+    async with open_site(parse_config({**settings, **said})) as parts:
         await parts.store.collections.declare(parts.config.collection("rooms"))
         await parts.store.items.write("rooms", [Put(id, data) for id, data in ROOMS.items()])
         await parts.index.sync(await parts.store.changes.head())
@@ -66,7 +66,7 @@ async def native_inn(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
 async def serving(parts: Parts, patience: NativeTimeouts | None = None) -> AsyncIterator[Ports]:
     """Where a real server of a site listens, natively too. Leaving stops it as an operator does."""
     server = structs.replace(parts.config.server, port=0, nwp_port=0)
-    config, listeners = listening_of(structs.replace(parts.config, server=server))
+    config, listeners = bind_listeners(structs.replace(parts.config, server=server))
     parts = replace(parts, config=config)
     app = application(parts)
     running = Serving(server_settings(parts, app), app)

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from portico.protocols import parse_config
-from portico.server.assembly import Parts, opened_site
+from portico.server.assembly import Parts, open_site
 from portico.store.records import Put
 
 Things = Mapping[str, Mapping[str, Any]]
@@ -29,7 +29,7 @@ async def shop(folder: Path, things: Things, **said: Any) -> AsyncIterator[Parts
         "folder": str(folder),
         "limits": {"anonymous_per_minute": 1_000_000, "keys_per_minute": 1_000_000},
     }
-    async with opened_site(parse_config({**settings, **said})) as parts:
+    async with open_site(parse_config({**settings, **said})) as parts:
         await parts.store.collections.declare(parts.config.collection("things"))
         await parts.store.items.write("things", [Put(id, data) for id, data in things.items()])
         await parts.index.sync(await parts.store.changes.head())

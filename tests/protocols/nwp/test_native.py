@@ -42,8 +42,8 @@ from portico.protocols.nwp.sessions import FRAMES_AT_ONCE, NativeSession
 from portico.protocols.nwp.tls import load_tls
 from portico.query import Page, Query
 from portico.requests import Caller
-from portico.server.assembly import opened_site
-from portico.server.http import listening_of
+from portico.server.assembly import open_site
+from portico.server.http import bind_listeners
 from portico.site import Site
 from portico.store.records import Put, Remove
 from portico.subscriptions import Subscriptions
@@ -321,7 +321,7 @@ async def test_a_wrong_member_is_told_as_over_http(
 async def test_a_site_without_collections_has_nothing_to_query_or_to_stream(tmp_path: Path) -> None:
     settings = {"search": {"embedder": "none:"}, "store": {"url": "sqlite:///:memory:"}, "folder": str(tmp_path)}
     async with (
-        opened_site(parse_config(settings)) as parts,
+        open_site(parse_config(settings)) as parts,
         serving(parts) as ports,
         await Native.open(ports.native) as agent,
     ):
@@ -916,4 +916,4 @@ async def test_a_native_port_that_is_taken_is_told_with_the_option_that_chooses_
     taken = msgspec.structs.replace(native_inn.parts.config.server, port=0, nwp_port=native_inn.ports.native)
 
     with pytest.raises(Unavailable, match="--nwp-port"):
-        listening_of(msgspec.structs.replace(native_inn.parts.config, server=taken))
+        bind_listeners(msgspec.structs.replace(native_inn.parts.config, server=taken))

@@ -27,7 +27,7 @@ from portico.protocols.http import EventStream
 from portico.protocols.nwp import feeds
 from portico.protocols.nwp.frames import CapsFrame, DiffFrame, EncodingTier, ErrorFrame, SubscribeFrame, decode, encode
 from portico.protocols.nwp.settings import NwpSettings
-from portico.server.assembly import Parts, opened_site, opened_store_only
+from portico.server.assembly import Parts, open_site, open_site_without_index
 from portico.store.records import Merge, Put, Remove, Write
 from portico.subscriptions import SubscribeRequest
 
@@ -454,7 +454,7 @@ async def test_a_server_that_stops_says_so_in_a_last_frame(tmp_path: Path) -> No
     assert "resume_from_seq" in last.message
 
 
-@pytest.mark.parametrize("opening", [opened_site, opened_store_only])
+@pytest.mark.parametrize("opening", [open_site, open_site_without_index])
 async def test_who_follows_a_site_that_closes_is_told_so(opening: Any, tmp_path: Path) -> None:
     async with opening(parse_config({"search": {"embedder": "none:"}, "folder": str(tmp_path)})) as parts:
         await parts.store.collections.declare(parts.config.collection("rooms"))

@@ -21,7 +21,7 @@ from portico.catalog import Danger
 from portico.errors import SiteError
 from portico.protocols.problems import problem, status_of
 from portico.protocols.rest.operations import edge_policy, routes
-from portico.server.assembly import Parts, opened_site
+from portico.server.assembly import Parts, open_site
 
 OWN = '''
 import asyncio
@@ -70,7 +70,7 @@ class Inn:
 async def opened(folder: Path, **said: Any) -> AsyncIterator[Inn]:
     (folder / "own.py").write_text(OWN)
     settings = {"operations": ["own.py"], "anonymous": ANYBODY, **said}
-    async with opened_site(config(folder, f"sqlite:///{folder / 'inn.db'}", **settings)) as parts:
+    async with open_site(config(folder, f"sqlite:///{folder / 'inn.db'}", **settings)) as parts:
         await furnish(parts)
         transport = httpx.ASGITransport(behind_edge(parts.site, routes(parts.site), edge_policy(parts.config)))
         async with httpx.AsyncClient(transport=transport, base_url="http://inn.example") as http:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
 from portico.ask.languages.localization import LANGUAGES, best_language
-from portico.config import Asking
+from portico.config import AskSettings
 from portico.errors import BadRequest
 from portico.requests import Retrieval
 
@@ -54,7 +54,7 @@ class Overrides:
 
 
 def read_overrides(
-    raw: Mapping[str, Any], settings: Asking, *, has_vectors: bool, collections: frozenset[str]
+    raw: Mapping[str, Any], settings: AskSettings, *, has_vectors: bool, collections: frozenset[str]
 ) -> Overrides:
     """Parse the settings of a request. `collections` are the readable ones, which this protocol calls categories."""
     values = {name: value for name, value in raw.items() if value is not None}

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar, cast, get_args
 
 import msgspec
 
-from portico.config import Asking
+from portico.config import AskSettings
 from portico.errors import BadRequest
 from portico.items import MAX_EXACT_INTEGER
 from portico.protocols import ActionForm
@@ -193,7 +193,7 @@ def parse_await(raw: Any, client: ClientInfo) -> AwaitRequest:
     )
 
 
-def parse_ask(raw: Any, client: ClientInfo, settings: Asking, language: str = "") -> AskRequest:
+def parse_ask(raw: Any, client: ClientInfo, settings: AskSettings, language: str = "") -> AskRequest:
     """Parse a question in any dialect. `language` is the Accept-Language of the transport."""
     flat = client.dialect is FLAT
     members = _object(raw)
@@ -209,7 +209,7 @@ def parse_ask(raw: Any, client: ClientInfo, settings: Asking, language: str = ""
 class _AskParser:
     """Parses one body, and collects the attributes that are ignored."""
 
-    def __init__(self, body: AskBody, client: ClientInfo, settings: Asking, language: str) -> None:
+    def __init__(self, body: AskBody, client: ClientInfo, settings: AskSettings, language: str) -> None:
         self._client = client
         self._settings = settings
         self._header_language = language
