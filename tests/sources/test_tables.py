@@ -159,7 +159,7 @@ def test_rows_after_a_quote_that_never_closes_keep_their_line_numbers(read, tmp_
     path.write_bytes(b'id,note\n1,"open\n' + b"x" * MAX + b"\n" + b"8,last but one\n9,last\n")
 
     assert read(path) == [
-        BadRecord(f"{path}:2", "is larger than 16 MB"),
+        BadRecord(f"{path}:2", "is larger than 16 MB", is_gap=True),
         Record({"id": 8, "note": "last but one"}, f"{path}:4", "8"),
         Record({"id": 9, "note": "last"}, f"{path}:5", "9"),
     ]

@@ -102,6 +102,7 @@ class SourceOptions:
     """The options of a source in the site file."""
 
     format: str | None = None  # one of portico.sources.FORMATS
+    encoding: str = ""  # of text tables and plain texts; detected if it is empty
     id_field: str | None = None
     table: str | None = None
     type: str | None = None  # schema.org type given to records that have none

@@ -3,28 +3,50 @@
 import csv
 import io
 import re
+from collections import deque
 from collections.abc import Container, Iterator, Sequence
+from dataclasses import replace
 from enum import Enum, auto
 from typing import Any, TypeAlias
 
 from portico.errors import SourceError
-from portico.sources.records import MAX_RECORD_BYTES, BadRecord, Document, Entry, Record, id_of, too_large
+from portico.sources.dialect import SAMPLE, Dialect, detect_dialect, is_total
+from portico.sources.records import (
+    MAX_RECORD_BYTES,
+    BadRecord,
+    Document,
+    Doubt,
+    Entry,
+    Record,
+    Remark,
+    id_of,
+    too_large,
+)
+from portico.sources.text import Encoding, detect_encoding, misread_utf8
 
 Path: TypeAlias = tuple[str, ...]
+_NumberedRow: TypeAlias = tuple[str, list[str] | BadRecord]  # with its place
 
-DELIMITERS = ",;\t"
 MAX_COLUMNS = 10_000
 # 007 and +44 are not numbers; 1e5 may be a part number. A float holds fifteen digits exactly.
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})", re.ASCII)
 _DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]{0,9})\.[0-9]{1,6}", re.ASCII)
 _BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
-_QUOTED = re.compile(r'"[^"]*"')
 _QUOTED_REST = re.compile(r'(?:[^"]++|"")*+')
+_MAX_OPEN_QUOTES = 100  # after which the rest of a file is not searched for rows
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class RowTooLong(Exception):
     """A row has more bytes than a record may have. It was read to its end."""
+
+
+class MultilineRow(list[str]):
+    """The cells of a row that has more than one line."""
+
+
+class OpenQuote(Exception):
+    """A quote does not close where a cell ends. The lines below the one that opened it are read again."""
 
 
 def cell(text: str) -> Any:
@@ -39,20 +61,66 @@ def cell(text: str) -> Any:
     return _BOOLEANS.get(text, text)
 
 
-def read(document: Document, delimiter: str | None = None) -> Iterator[Entry]:
+def read(document: Document, delimiter: str | None = None, encoding: str = "") -> Iterator[Entry]:
     # The limit belongs to the csv module, not to one reader: it is the same wherever it is set.
     csv.field_size_limit(MAX_RECORD_BYTES)
-    lines = _RowLines(document, delimiter)
+    written = detect_encoding(document.file, encoding)
+    dialect = detect_dialect(_sample(document, written), delimiter)
+    lines = _RowLines(document, written, dialect)
     try:
-        rows = _rows(csv.reader(lines, delimiter=lines.delimiter), lines, document.name)
-        paths = _header(next(rows, None), document.name)
-        for where, row in rows:
-            yield _entry(row, paths, where)
+        rows = _rows(lines, document.name)
+        header = next(rows, None)
+        paths = _header(header, document.name)
+        titles = header[1] if header else []
+        yield from _entries(rows, paths, titles, written)
     finally:
         lines.detach()
+    yield from written.entries(document.name)
+    if dialect.title:
+        yield Remark(document.name, f"the header is in line {dialect.skipped + 1}, below: {dialect.title[:200]}")
 
 
-def _header(first: tuple[str, list[str] | BadRecord] | None, name: str) -> list[Path]:
+def _sample(document: Document, encoding: Encoding) -> str:
+    document.file.seek(0)
+    text = document.file.read(SAMPLE).decode(encoding.codec, "replace")
+    document.file.seek(0)
+    # A line that is cut off would have fewer cells than the others.
+    return text if len(text) < SAMPLE // 4 else text[: text.rfind("\n") + 1] or text
+
+
+def _entries(rows: Iterator[_NumberedRow], paths: Sequence[Path], titles: Any, encoding: Encoding) -> Iterator[Entry]:
+    """Yield the records of the rows below a header, without repeated headers and a row of totals at the end."""
+    is_utf8 = encoding.is_utf8
+    total: _NumberedRow | None = None
+    for where, row in rows:
+        if total is not None:
+            yield _entry(total[1], paths, total[0], encoding)
+            yield Doubt(total[0], "may be a row of totals", value=_first_cell(total[1]))
+            total = None
+        if row == titles:
+            yield Remark(where, "repeats the header and was left out")
+        elif isinstance(row, list) and is_total(row):
+            total = where, row
+        else:
+            yield _entry(row, paths, where, encoding)
+            if not is_utf8 and isinstance(row, list):
+                yield from _misread(row, where, encoding)
+    if total is not None:
+        yield Remark(total[0], f"is a row of totals and was left out: {_first_cell(total[1])}")
+
+
+def _first_cell(row: list[str] | BadRecord) -> str:
+    return next((cell.strip() for cell in row if cell.strip()), "") if isinstance(row, list) else ""
+
+
+def _misread(row: list[str], where: str, encoding: Encoding) -> Iterator[Entry]:
+    for text in row:
+        utf8 = misread_utf8(text, encoding)
+        if utf8 is not None:
+            yield Doubt(where, f"seems to be UTF-8 in a file of {encoding.label}: {utf8[:100]}", "", text, "encoding")
+
+
+def _header(first: _NumberedRow | None, name: str) -> list[Path]:
     match first:
         case None:
             return []
@@ -66,48 +134,72 @@ def _header(first: tuple[str, list[str] | BadRecord] | None, name: str) -> list[
 class _RowLines:
     """The lines of a text file, with a limit on the bytes of one row."""
 
-    def __init__(self, document: Document, delimiter: str | None) -> None:
-        document.file.seek(0)
-        start = document.file.read(2)
-        document.file.seek(0)
-        encoding = "utf-16" if start in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-        # Bytes that are not UTF-8 become surrogates, so that only their own row is refused.
-        errors = "replace" if encoding == "utf-16" else "surrogateescape"
-        self._text = io.TextIOWrapper(document.file, encoding, errors, newline="")
-        self._first: str | None = self._text.readline(MAX_RECORD_BYTES + 1)
+    def __init__(self, document: Document, encoding: Encoding, dialect: Dialect) -> None:
+        # Bytes that do not fit become surrogates, so that only their own row is refused.
+        self._text = io.TextIOWrapper(document.file, encoding.codec, encoding.errors, newline="")
         self._may_search = True
+        self.has_open_quote = False  # the row over the limit began with a quote that never closes
         self._room = MAX_RECORD_BYTES
-        bare = _QUOTED.sub("", self._first)
-        self.delimiter = delimiter or max(DELIMITERS, key=bare.count)
-        self.number = 0  # of lines that were read
+        self._row: list[str] = []  # the lines of the present row
+        self._again: deque[str] = deque()  # lines to be read again
+        self._open_quotes = 0
+        self.delimiter = dialect.delimiter
+        self.number = dialect.skipped  # of lines that were read
+        for _ in range(dialect.skipped):
+            self._text.readline(MAX_RECORD_BYTES)
 
     def begin_row(self) -> None:
         self._room = MAX_RECORD_BYTES
+        self._row = []
 
     def __iter__(self) -> Iterator[str]:
         return self
 
     def __next__(self) -> str:
-        line, self._first = self._first or self._text.readline(MAX_RECORD_BYTES + 1), None
+        line = self._again.popleft() if self._again else self._text.readline(MAX_RECORD_BYTES + 1)
         if not line:
-            raise StopIteration
+            # A reader that wants a further line of a row is inside quotes.
+            raise OpenQuote if self._row else StopIteration
         if _size(line.rstrip("\r\n")) > self._room:
             # A row continues on a second line only inside quotes.
-            self._skip_row(line, _Cell.START if self._room == MAX_RECORD_BYTES else _Cell.QUOTED)
+            self._skip_row(line, _Cell.QUOTED if self._row else _Cell.START)
             raise RowTooLong
         self._room -= _size(line)
+        self._row.append(line)
         self.number += _is_whole(line)
         return line
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the present row has a single line."""
+        return len(self._row) == 1
+
+    def reread(self) -> list[str] | None:
+        """Go back below the first line of a row and return its cells, read without regard to quotes that are odd.
+
+        Return None if the row has several lines. After many of these, what follows is given up.
+        """
+        first, *rest = self._row
+        if not rest and _is_whole(first):
+            cells = next(csv.reader([first], delimiter=self.delimiter), None)
+            if cells is not None and "\n" not in cells[-1]:
+                return cells
+        self._open_quotes += 1
+        if self._open_quotes <= _MAX_OPEN_QUOTES:
+            self._again.extendleft(reversed(rest))
+            self.number -= sum(map(_is_whole, rest))
+        return None
 
     def _skip_row(self, line: str, cell: "_Cell") -> None:
         """Skip to the end of the row; to the end of its line, if a quote never closes."""
         line, cell = self._skip_line(line, cell)
+        self.has_open_quote = cell is _Cell.QUOTED and not self._may_search
         position, number = self._text.tell(), self.number
         while cell is _Cell.QUOTED and self._may_search:
             line, cell = self._skip_line(self._text.readline(MAX_RECORD_BYTES), cell)
             if not line:
                 # A file with many open quotes is searched only once.
-                self._may_search = False
+                self._may_search, self.has_open_quote = False, True
                 self._text.seek(position)
                 self.number = number
 
@@ -160,8 +252,9 @@ def _size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogateescape"))
 
 
-def _rows(reader: Any, lines: _RowLines, name: str) -> Iterator[tuple[str, list[str] | BadRecord]]:
+def _rows(lines: _RowLines, name: str) -> Iterator[_NumberedRow]:
     """Yield each row, or the reason why it cannot be read, with the line where it starts."""
+    reader = csv.reader(lines, delimiter=lines.delimiter, strict=True)
     while True:
         where = f"{name}:{lines.number + 1}"
         lines.begin_row()
@@ -170,23 +263,26 @@ def _rows(reader: Any, lines: _RowLines, name: str) -> Iterator[tuple[str, list[
         except StopIteration:
             return
         except RowTooLong:
-            yield where, too_large(where)
-        except csv.Error as problem:
-            yield where, BadRecord(where, f"is not a row: {problem}")
+            yield where, replace(too_large(where), is_gap=lines.has_open_quote)
+        except (csv.Error, OpenQuote):
+            cells = lines.reread()
+            yield where, cells or BadRecord(where, "has a quote that does not close", is_gap=True)
         else:
             if row:
-                yield where, row
+                yield where, row if lines.is_plain else MultilineRow(row)
 
 
-def _entry(row: list[str] | BadRecord, paths: Sequence[Path], where: str) -> Entry:
+def _entry(row: list[str] | BadRecord, paths: Sequence[Path], where: str, encoding: Encoding) -> Entry:
     if isinstance(row, BadRecord):
         return row
+    # Cells over several lines in a row of the wrong width: a stray quote may have swallowed the rows between.
+    is_gap = isinstance(row, MultilineRow)
     while len(row) > len(paths) and not row[-1]:
         row = row[:-1]
     if len(row) != len(paths):
-        return BadRecord(where, f"has {len(row)} cells where the header has {len(paths)}")
+        return BadRecord(where, f"has {len(row)} cells where the header has {len(paths)}", is_gap)
     if any(_is_broken(text) for text in row):
-        return BadRecord(where, "is not UTF-8")
+        return BadRecord(where, f"is not {encoding.label}")
     data: dict[str, Any] = {}
     for path, text in zip(paths, row, strict=True):
         value = cell(text)
