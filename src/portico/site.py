@@ -1,4 +1,7 @@
-"""Site: the one door. Every face asks, queries, calls and watches through here, and every door starts at the gate."""
+"""Site: what every protocol calls to ask, query, run operations and watch changes.
+
+Each of these methods passes the gate first, so no protocol has to check permissions or limits.
+"""
 
 import asyncio
 import contextlib
@@ -61,8 +64,8 @@ from portico.telemetry import AskAnswered, CallFinished, QueryServed, Recorder, 
 RESERVED = LOOP | {ASK, "get_task", "cancel_task", CREATE_MEMORIES, "list_memories", "forget_memories", RUN}
 
 T = TypeVar("T")
-Later: TypeAlias = Callable[[Ask, Caller], Awaitable[Task]]
-Show: TypeAlias = Callable[[PendingChallenge, VerificationCode], None]
+AnswerLater: TypeAlias = Callable[[Ask, Caller], Awaitable[Task]]
+ShowCode: TypeAlias = Callable[[PendingChallenge, VerificationCode], None]
 
 
 class Site:
@@ -77,19 +80,19 @@ class Site:
         ask_options: AskOptions | None = None,
         model: LanguageModel | None = None,
         safety: Safety | None = None,
-        show: Show | None = None,
+        show: ShowCode | None = None,
     ) -> None:
         self.name = name
         self.finder = finder
         self.identity = identity
         self.limits = limits or Limits()
         check_published(operations)
-        self._own = tuple(operations)
+        self._declared_operations = tuple(operations)
         self._record = record
         self._schema: Mapping[str, Collection] | None = None
         self._catalog = Catalog({}, {})
         rates = Rates(self.limits, finder.store.meters.take)
-        self._guard = Guard(finder.store, safety or Safety(), self._agents_operations, record, show or _unseen)
+        self._guard = Guard(finder.store, safety or Safety(), self._agent_operations, record, show or _discard_code)
         self._gate = Gate(
             lambda: self.catalog, self._refresh, self.limits, rates, record, self._guard, identity.refresh
         )
@@ -109,7 +112,7 @@ class Site:
 
     @property
     def catalog(self) -> Catalog:
-        """What the site has and can do, as of now."""
+        """The collections and operations of the site, as of now."""
         schema = self.finder.store.collections.schema
         if schema is not self._schema:
             self._schema = schema
@@ -117,53 +120,49 @@ class Site:
         return self._catalog
 
     async def _refresh(self) -> bool:
-        """See what other processes have made of the collections; whether that is anything new."""
+        """Read the collections again, which other processes may have changed. Return whether they did."""
         before = self._schema
         return await self.finder.store.collections.refresh() is not before
 
     def _build_catalog(self, schema: Mapping[str, Collection]) -> Catalog:
-        operations = {
-            each.name: each
-            for collection in schema.values()
-            if not collection.private
-            for each in collection_operations(collection)
-        }
-        operations.update(
-            {
-                each.name: each
-                for each in (*self._builtin_operations(), *safety_operations(self._guard, self.tasks), *self._own)
-            }
+        public = [collection for collection in schema.values() if not collection.private]
+        operations = (
+            *(operation for collection in public for operation in collection_operations(collection)),
+            *self._builtin_operations(),
+            *safety_operations(self._guard, self.tasks),
+            *self._declared_operations,
         )
-        return Catalog(schema, operations)
+        return Catalog(schema, {operation.name: operation for operation in operations})
 
     def _builtin_operations(self) -> tuple[Operation, ...]:
         return (
-            ask_operation(self.answered),
+            ask_operation(self.collect_answer),
             *task_operations(self.tasks),
             *memory_operations(self.memories),
             workflow_operation(self.workflows),
         )
 
-    def _agents_operations(self) -> Mapping[str, Operation]:
-        """What agents can have run, and must report."""
-        return {name: each for name, each in self.catalog.operations.items() if name not in LOOP}
+    def _agent_operations(self) -> Mapping[str, Operation]:
+        """Return the operations that agents have to report when they run them."""
+        return {name: operation for name, operation in self.catalog.operations.items() if name not in LOOP}
 
     @property
     def own_operations(self) -> list[Operation]:
-        """What the site itself offers to do: not what every collection and every site has."""
-        own = (each for each in self.catalog.operations.values() if not each.collection and each.name not in RESERVED)
-        return sorted(own, key=lambda each: each.name)
+        """The operations that only this site has, by name: neither those of a collection nor built-in ones."""
+        operations = self.catalog.operations.values()
+        own = (operation for operation in operations if not operation.collection and operation.name not in RESERVED)
+        return sorted(own, key=lambda operation: operation.name)
 
     async def start(self) -> None:
-        """Look anew at steps that were paused before a restart, and hold the role of the process that serves."""
+        """Resume safety checks that a restart interrupted, and take the role of the serving process."""
         await self._guard.begin()
 
     async def stop(self) -> None:
-        """Let the next process that starts count as a restart."""
+        """Release the role of the serving process, so that the next start counts as a restart."""
         await self._guard.close()
 
     async def read_files(self, files: Sequence[File], question: str, caller: Caller) -> tuple[Item, ...]:
-        """Return the passages of files that fit a question, to answer it from. Costs as much as a question."""
+        """Return the passages of files that match a question. Charged like a question."""
         await self._gate.spend(caller)
         return await self._file_reader.read(files, question)
 
@@ -172,62 +171,61 @@ class Site:
         return self.finder.embedder is not None
 
     def vectors(self, collection: str) -> tuple[str, ...]:
-        """The fields of a collection that hold vectors; an empty name for those made of whole items."""
-        known = self.catalog.collection(collection)
-        own = ("",) if self.finds_by_meaning else ()
-        return (*own, *(each.name for each in known.fields.values() if each.type == FieldType.VECTOR))
-
-    # The four doors
+        """Return the vector fields of a collection. An empty name stands for the embeddings of whole items."""
+        fields = self.catalog.collection(collection).fields.values()
+        embedded = ("",) if self.finds_by_meaning else ()
+        return (*embedded, *(field.name for field in fields if field.type == FieldType.VECTOR))
 
     async def ask(self, ask: Ask, caller: Caller) -> AsyncIterator[Event]:
-        """Answer a question. Errors before the first event are raised; later ones are events."""
-        async with aclosing(self._answer(ask, caller, later=self._answer_later)) as events:
+        """Answer a question. Errors before the first event are raised; later ones are yielded as events."""
+        async with aclosing(self._answer(ask, caller, answer_later=self._answer_later)) as events:
             async for event in events:
                 yield event
 
-    async def _answer(self, ask: Ask, caller: Caller, later: Later | None) -> AsyncGenerator[Event]:
+    async def _answer(self, ask: Ask, caller: Caller, answer_later: AnswerLater | None) -> AsyncGenerator[Event]:
         await self._gate.admit(ask, caller)
         started = time.perf_counter()
-        asker = AskContext(
-            await self._gate.look_up(lambda: self._fitting(ask, caller)),
+        # Filters that only a protocol can express, and files, are not part of a task's parameters.
+        may_defer = answer_later and ask.where == MATCH_ALL and not ask.attached
+        context = AskContext(
+            await self._gate.look_up(lambda: self._collections_for(ask, caller)),
             lambda operation: self._gate.may(operation, caller),
             lambda call: self.call(call, caller),
-            # A filter of a face's own, and files, cannot be told to a task, which may run in another process.
-            partial(later, ask, caller) if later and ask.where == MATCH_ALL and not ask.attached else None,
+            partial(answer_later, ask, caller) if answer_later and may_defer else None,
             partial(self._may_use_model, caller),
             self._calls.acknowledged,
         )
-        is_ignored = ask.remember and not await self._keep_memories(ask, caller)
-        known = await self._remembered(ask, caller)
-        finished, begun = EndEvent(0), False
+        is_memory_refused = ask.remember and not await self._store_memories(ask, caller)
+        ask = await self._add_memories(ask, caller)
+        end, has_started = EndEvent(0), False
         try:
-            async with aclosing(self._pipeline.answer(known, asker)) as events:
+            async with aclosing(self._pipeline.answer(ask, context)) as events:
                 async for event in events:
-                    begun = True
+                    has_started = True
                     if isinstance(event, EndEvent):
-                        finished = event
-                    yield _forgetful(event) if is_ignored else event
+                        end = event
+                    yield _mark_memory_refused(event) if is_memory_refused else event
         except SiteError as error:
-            if not begun:
+            if not has_started:
                 raise
             yield ErrorEvent(error)
-        self._record(AskAnswered(_since(started), finished.items, caller.id, finished.cost.calls))
+        self._record(AskAnswered(_elapsed_ms(started), end.items, caller.id, end.cost.calls))
 
     async def _may_use_model(self, caller: Caller) -> bool:
         meter = await self.finder.store.meters.take(f"model\n{caller.rate_key}", self.limits.model_calls_per_minute)
         return meter.granted > 0
 
-    async def _keep_memories(self, ask: Ask, caller: Caller) -> bool:
+    async def _store_memories(self, ask: Ask, caller: Caller) -> bool:
         """Store what the caller asks to be remembered; return False if it may not store anything now.
 
-        A question reads. What is stored with it has to pass the guard like a call of the operation that stores it, so
-        that an agent which is blocked, or has not reported it, stores nothing through any protocol.
+        Storing passes the guard like a call of the operation that creates memories: a question must not be a way
+        around it for an agent that is blocked.
         """
         if caller.is_anonymous:
             return False
         call = Call(CREATE_MEMORIES, {"preferences": list(ask.memory)})
         try:
-            taken = await self._guard.clear(call, self.catalog.operations[CREATE_MEMORIES], caller)
+            clearance = await self._guard.clear(call, self.catalog.operations[CREATE_MEMORIES], caller)
         except (Denied, RateLimited) as error:
             self._record(RequestRefused("memory", caller.id, type(error).__name__))
             return False
@@ -235,93 +233,93 @@ class Site:
             await self.memories.keep(caller, "preference", ask.memory)
             await self.memories.keep(caller, "question", [ask.text])
         except (SiteError, asyncio.CancelledError):
-            await asyncio.shield(self._calls.settle(taken, caller, failed=True))
+            await asyncio.shield(self._calls.settle(clearance, caller, failed=True))
             raise
-        await self._calls.settle(taken, caller, failed=False)
+        await self._calls.settle(clearance, caller, failed=False)
         return True
 
-    async def _remembered(self, ask: Ask, caller: Caller) -> Ask:
-        """The question with what is known of the caller."""
-        kept = await self.memories.of(caller, "preference")
-        return replace(ask, memory=tuple(dict.fromkeys((*(each.text for each in kept), *ask.memory))))
+    async def _add_memories(self, ask: Ask, caller: Caller) -> Ask:
+        """Return the question with the stored preferences of the caller."""
+        memories = await self.memories.of(caller, "preference")
+        return replace(ask, memory=tuple(dict.fromkeys((*(memory.text for memory in memories), *ask.memory))))
 
     async def _answer_later(self, ask: Ask, caller: Caller) -> Task:
-        """The same question as a task."""
-        # What was to be remembered is stored by now: the task only reads.
+        """Start a task that answers the question. Memories are stored by now: the task only reads."""
         return cast("Task", await self.call(Call(ASK, params_of(ask), run="later"), caller))
 
-    async def answered(self, ask: Ask, caller: Caller) -> list[Event]:
-        """All events of an answer, however long it takes; what it failed with is raised."""
-        found: list[Event] = []
-        async with aclosing(self._answer(ask, caller, later=None)) as events:
+    async def collect_answer(self, ask: Ask, caller: Caller) -> list[Event]:
+        """Return all events of an answer once it is complete. Raise the error if it fails."""
+        collected: list[Event] = []
+        async with aclosing(self._answer(ask, caller, answer_later=None)) as events:
             async for event in events:
                 if isinstance(event, ErrorEvent):
                     raise event.error
-                found.append(event)
-        return found
+                collected.append(event)
+        return collected
 
-    def _fitting(self, ask: Ask, caller: Caller) -> tuple[str, ...]:
-        """The collections that have every field the question's filter names; an error if none has."""
-        fitting: list[str] = []
-        wrong: SiteError | None = None
+    def _collections_for(self, ask: Ask, caller: Caller) -> tuple[str, ...]:
+        """Return the readable collections that have every field of the question's filter; raise if none has."""
+        names: list[str] = []
+        unknown: UnknownField | None = None
         for name in self._gate.readable(caller):
             if ask.collections and name not in ask.collections:
                 continue
             try:
                 validate_query(Query(name, where=ask.where), self.catalog.collections[name])
-                fitting.append(name)
+                names.append(name)
             except UnknownField as error:
-                wrong = error
-        if wrong and not fitting:
-            raise wrong
-        return tuple(fitting)
+                unknown = error
+        if unknown and not names:
+            raise unknown
+        return tuple(names)
 
-    async def awaited(self, token: str, caller: Caller, *, cancel: bool = False) -> tuple[Event, ...]:
-        """What has become of a promise: a promise still, or the answer. Raises what it failed with, also if cancelled.
+    async def task_events(self, task_id: str, caller: Caller, *, cancel: bool = False) -> tuple[Event, ...]:
+        """Return the answer of a task that has completed, or a TaskEvent if it has not. Raise its error if it failed.
 
-        Cancelling twice is no mistake, and cancelling what is done gives its answer.
+        Cancelling is idempotent; a task that has completed keeps its answer.
         """
         await self._gate.spend(caller)
-        task = await self.tasks.get(token, caller)
+        task = await self.tasks.get(task_id, caller)
         if cancel and not task.state.is_final:
             with contextlib.suppress(TaskFinished):
-                task = await self.tasks.cancel(token, caller)
+                task = await self.tasks.cancel(task_id, caller)
         match task.state:
             case TaskState.PENDING | TaskState.RUNNING:
                 return (TaskEvent(task),)
             case TaskState.CANCELLED:
-                raise TaskCancelled("The task was cancelled", task=token)
+                raise TaskCancelled("The task was cancelled", task=task_id)
             case TaskState.FAILED:
                 raise error_of(task)
             case TaskState.COMPLETED if task.call.operation == ASK:
                 return load_events(task.result)
             case TaskState.COMPLETED:
-                about = await self._pipeline.find_items(task.result, self._gate.readable(caller))
-                return (OperationEvent(task.call.operation, task.result, about), EndEvent(1))
+                items = await self._pipeline.find_items(task.result, self._gate.readable(caller))
+                return (OperationEvent(task.call.operation, task.result, items), EndEvent(1))
 
     async def query(self, query: Query, caller: Caller) -> Page:
+        """Return a page of the items that a query matches."""
         await self._gate.admit(query, caller)
-        started, known = time.perf_counter(), self.catalog
+        started, catalog = time.perf_counter(), self.catalog
         page = await self.finder.find(query, self._calls.acknowledged)
-        if self.catalog is not known:  # another process may just have made the collection private
+        if self.catalog is not catalog:  # another process may just have made the collection private
             self._gate.recheck(query, caller)
-        self._record(QueryServed(query.collection, _since(started), page.length, caller.id))
+        self._record(QueryServed(query.collection, _elapsed_ms(started), page.length, caller.id))
         return page
 
     async def pages(self, query: Query, caller: Caller) -> AsyncGenerator[Page]:
-        """Page after page of what a query finds, to its end. All of them together cost what one costs."""
+        """Yield every page of a query. All of them together are charged as one."""
         page = await self.query(query, caller)
         yield page
         while page.cursor:
             page = await self.finder.find(replace(query, cursor=page.cursor), self._calls.acknowledged)
             yield page
 
-    async def beside(self, query: Query, limit: int) -> Page:
-        """Another page of a collection that the caller was just let into, for the same answer. Costs nothing."""
+    async def further_page(self, query: Query, limit: int) -> Page:
+        """Return one more page for an answer whose query was just admitted to the collection. Not charged again."""
         return await self.finder.find(replace(query, limit=limit), self._calls.acknowledged)
 
-    async def item(self, ref: str, caller: Caller) -> Item:
-        """What is called so on the site, or the first item of this id, in a collection that the caller may read."""
+    async def find_item(self, ref: str, caller: Caller) -> Item:
+        """Return the item with this reference, or else the first with this id, in a collection the caller may read."""
         await self._gate.spend(caller)
         names = [] if text_problem(ref) else self._gate.readable(caller)
         for name in sorted(names, key=lambda name: not ref.startswith(f"{name}/")):
@@ -339,21 +337,21 @@ class Site:
             params = check_params(operation, call.params)
             outcome = await self._calls.run(permit, call, operation, params)
         except SiteError as error:
-            self._record(CallFinished(operation.name, _since(started), caller.id, type(error).__name__, error))
+            self._record(CallFinished(operation.name, _elapsed_ms(started), caller.id, type(error).__name__, error))
             raise
-        self._record(CallFinished(operation.name, _since(started), caller.id))
+        self._record(CallFinished(operation.name, _elapsed_ms(started), caller.id))
         return outcome
 
     async def _call_later(self, call: Call, caller: Caller) -> Outcome | Task:
-        """A call of somebody who asked for it earlier: what was taken away since stays undone."""
+        """Run a call that was requested earlier, with the permissions that the caller has now."""
         return await self.call(call, await self.identity.refresh(caller))
 
-    async def newest(self) -> int:
-        """The sequence number of the newest change: from here on to watch is to miss nothing."""
+    async def newest_change(self) -> int:
+        """Return the sequence number of the newest change. Watching from it misses nothing."""
         return await self.finder.store.changes.head()
 
     async def watch(self, watch: Watch, caller: Caller) -> AsyncIterator[Change]:
-        """Yield the changes of a collection as they happen. An update that leaves or enters the filter is shown too."""
+        """Yield the changes of a collection as they happen, including updates that leave or enter the filter."""
         await self._admit_watch(watch, caller)
         changes = watch_changes(self.finder.store, lambda: self.catalog, watch, self.limits.page_bytes)
         async with aclosing(cast("AsyncGenerator[Change]", changes)):
@@ -366,26 +364,26 @@ class Site:
         await self._gate.look_up(lambda: validate_query(query, self.catalog.collections[watch.collection]))
 
     async def follow(self, subscribe: SubscribeRequest, caller: Caller) -> OpenSubscription:
-        """Begin a subscription, or take one up again. Its events are to be closed by whoever reads them."""
+        """Begin or resume a subscription. The reader must close its events."""
         where = parse_filter(subscribe.filter or {})
         await self._admit_watch(Watch(subscribe.collection, where), caller)
         return await self.subscriptions.follow(subscribe, caller)
 
     async def task_of(self, operation: str, key: str, caller: Caller) -> Task | None:
-        """Return the task that an idempotency key of this caller stands for, if it does."""
+        """Return the task that this caller started with an idempotency key, if any."""
         return await self._calls.task_of(operation, key, caller)
 
 
-def _unseen(_: PendingChallenge, __: VerificationCode) -> None:
-    """Codes are shown only to those who ask for them."""
+def _discard_code(_: PendingChallenge, __: VerificationCode) -> None:
+    """Deliver no code: without a channel, codes are shown only to callers who ask for them."""
 
 
-def _forgetful(event: Event) -> Event:
-    """Return the event with the note that nothing was remembered: of callers without a key, and of blocked agents."""
+def _mark_memory_refused(event: Event) -> Event:
+    """Return the event with the note that nothing was remembered."""
     if isinstance(event, InterpretationEvent):
         return replace(event, ignored=(*event.ignored, "meta.remember"))
     return event
 
 
-def _since(started: float) -> float:
+def _elapsed_ms(started: float) -> float:
     return round((time.perf_counter() - started) * 1000, 3)

@@ -178,7 +178,7 @@ async def test_long_work_becomes_a_promise_that_is_kept(harbour: Any) -> None:
     async with harbour(background=True) as ask:
         promised = (await ask("please count the fish")).promised
         await ask.site.tasks.wait(promised.task.id, ask.caller, 30)
-        events = await ask.site.awaited(promised.task.id, ask.caller)
+        events = await ask.site.task_events(promised.task.id, ask.caller)
 
     assert events == (OperationEvent("count_fish", 7), EndEvent(1))
 
@@ -189,9 +189,9 @@ async def test_a_promise_can_be_given_up(demo: Asked) -> None:
 
     for _ in range(2):
         with pytest.raises(TaskCancelled):
-            await demo.site.awaited(promised.task.id, demo.caller, cancel=True)
+            await demo.site.task_events(promised.task.id, demo.caller, cancel=True)
     with pytest.raises(TaskCancelled):
-        await demo.site.awaited(promised.task.id, demo.caller)
+        await demo.site.task_events(promised.task.id, demo.caller)
 
 
 # Parameters

@@ -62,7 +62,7 @@ async def test_a_slow_answer_keeps_to_the_filter_of_the_question(small: Opened, 
         answer = await ask("brass lamp", where=Condition("price", "lt", 2))
         if isinstance(answer.last, TaskEvent):
             await ask.site.tasks.wait(answer.last.task.id, ask.caller, 30)
-            answer = Answer(await ask.site.awaited(answer.last.task.id, ask.caller))
+            answer = Answer(await ask.site.task_events(answer.last.task.id, ask.caller))
 
     assert set(answer.ids) == {"l0", "l1"}
 

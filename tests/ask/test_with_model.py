@@ -492,7 +492,7 @@ async def test_a_text_is_read_however_it_is_cut(shop: Any, endpoint: ModelEndpoi
 
 async def finished(ask: Asked, promised: TaskEvent) -> Answer:
     await ask.site.tasks.wait(promised.task.id, ask.caller, 30)
-    return Answer(await ask.site.awaited(promised.task.id, ask.caller))
+    return Answer(await ask.site.task_events(promised.task.id, ask.caller))
 
 
 async def test_a_model_that_hangs_makes_the_answer_a_promise_which_is_kept_without_it(
@@ -535,4 +535,4 @@ async def test_nobody_sees_the_promise_of_another(shop: Any, endpoint: ModelEndp
         promised = (await ann("brass lamp")).promised
 
         with pytest.raises(Exception, match=re.compile("task", re.IGNORECASE)):
-            await bob.site.awaited(promised.task.id, bob.caller)
+            await bob.site.task_events(promised.task.id, bob.caller)

@@ -347,12 +347,12 @@ async def test_what_cannot_be_undone_waits_at_every_door_until_somebody_else_has
 ) -> None:
     async with NAMED[name](house.port, house.guest) as delete:
         assert [await delete(name) for _ in range(2)] == [ASKED_FIRST[name]] * 2
-        assert await house.site.item(name, OPERATOR)
+        assert await house.site.find_item(name, OPERATOR)
 
         await house.approve("delete_letter")
         assert await delete(name) == Heard()
     with pytest.raises(errors.UnknownItem):
-        await house.site.item(name, OPERATOR)
+        await house.site.find_item(name, OPERATOR)
 
 
 @each({name: face for name, face in NLWEB.items() if name != "link"}, A2A, CHAT)  # a link does nothing but ask

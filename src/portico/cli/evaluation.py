@@ -253,7 +253,7 @@ async def unknown_items(site: Site, caller: Caller, questions: Iterable[JudgedQu
     missing: list[str] = []
     for ref in dict.fromkeys(ref for judged in questions for ref in judged.relevant):
         try:
-            await _retry_when_limited(lambda ref=ref: site.item(ref, caller))
+            await _retry_when_limited(lambda ref=ref: site.find_item(ref, caller))
         except UnknownItem:
             missing.append(ref)
     return missing

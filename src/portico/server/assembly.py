@@ -25,7 +25,7 @@ from portico.protocols import resources
 from portico.safety.delivery import DeliveryChannels
 from portico.search.finder import Finder
 from portico.search.index.memory import MemoryIndex
-from portico.site import RESERVED, Show, Site
+from portico.site import RESERVED, ShowCode, Site
 from portico.sources.refresh import SourceManager
 from portico.store import Store, open_store
 from portico.telemetry import Metrics, Recorder, TrafficHistory, discard, fan_out
@@ -124,7 +124,7 @@ async def _open_site_store(config: Config) -> Store:
 
 
 async def _site(
-    config: Config, finder: Finder, record: Recorder, model: LanguageModel | None = None, show: Show | None = None
+    config: Config, finder: Finder, record: Recorder, model: LanguageModel | None = None, show: ShowCode | None = None
 ) -> Site:
     identity = Identity(
         finder.store.keys.find,

@@ -641,7 +641,7 @@ async def test_the_answer_is_in_the_language_that_is_asked_for(demo: Asked) -> N
 
 async def test_what_was_just_written_is_understood(small: Opened) -> None:
     async with small({"things": {"a": thing("Lamp", category="desk")}}) as ask:
-        first = await ask.site.answered(Ask("lamp"), ask.caller)
+        first = await ask.site.collect_answer(Ask("lamp"), ask.caller)
         await ask.put("things", {"b": thing("Lamp", category="floor")})
         answer = await ask("lamp")
 

@@ -428,7 +428,7 @@ class TaskRunner:
 
     async def _cancel_promise(self, record: TaskRecord, sender: MessageContext) -> None:
         with suppress(SiteError):  # that it is cancelled, or what it failed with
-            await self._site.awaited(record.promise, sender.caller, cancel=True)
+            await self._site.task_events(record.promise, sender.caller, cancel=True)
         await self.refresh(record, sender)
         if record.is_final and record.state != pb.TASK_STATE_CANCELED:
             raise TaskNotCancelableError("The task has ended already")

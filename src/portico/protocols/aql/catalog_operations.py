@@ -56,9 +56,9 @@ CONFIRMATION = ParameterInfo(
 )
 SELECTION_PARAMS = selection_params("full")  # of the created or changed item
 VERSION = "_version"
-_SELECTION_NAMES = frozenset(each.name for each in SELECTION_PARAMS)
+_SELECTION_NAMES = frozenset(param.name for param in SELECTION_PARAMS)
 _ITEM_PARAMS = frozenset({CreateParams, UpdateParams, DeleteParams})
-_KNOWN = {each.name: each for each in PROTOCOL}
+_KNOWN = {operation.name: operation for operation in PROTOCOL}
 _CANONICAL: Mapping[Kind, tuple[str, ...]] = {
     Kind.CREATE: ("create",),
     Kind.READ: ("get", "list"),

@@ -135,7 +135,7 @@ async def _cursor_at(site: Site, query: Query, page: Page, number: int) -> str:
     """Return the cursor of a query's first item, if it is that item of the page and not the only one."""
     if not page.items:
         return ""
-    one = await site.beside(replace(query, count=False), 1)
+    one = await site.further_page(replace(query, count=False), 1)
     return one.cursor if one.items and one.items[0].id == page.items[number].id else ""
 
 

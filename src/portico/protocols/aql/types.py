@@ -210,4 +210,4 @@ PROTOCOL: tuple[TypeDetails, ...] = (
         rules=("object[]", "decision (allow, confirm, deny), reason, conditional"),
     ),
 )
-_RESERVED = frozenset(each.name for each in PROTOCOL)
+_RESERVED = frozenset(operation.name for operation in PROTOCOL)

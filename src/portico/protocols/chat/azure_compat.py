@@ -84,7 +84,7 @@ def routes(site: Site, config: Config, answer: TurnHandler) -> list[BaseRoute]:
 
     async def content(request: Request, caller: Caller) -> Response:
         cited = _citation_id(request.path_params["citation"], base_of(request, config.server))
-        item = await site.item(cited, caller)
+        item = await site.find_item(cited, caller)
         return RedirectResponse(item_path(item.ref), headers=HEADERS)
 
     async def chat(request: Request) -> ASGIApp:

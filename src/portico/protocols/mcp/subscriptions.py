@@ -48,7 +48,7 @@ class ResourceSubscriptions:
         address = (await self._subscribable(caller, [uri])).get(uri)
         if address is None:
             raise not_found(uri, ctx.protocol_version)
-        since = await self._site.newest()
+        since = await self._site.newest_change()
         self._session_stream(ctx, caller).add(uri, address, since)
         return types.EmptyResult()
 
@@ -92,7 +92,7 @@ class ResourceSubscriptions:
         honoured = await self._subscribable(caller, uris)
         stream = self._open(caller)
         try:
-            since = await self._site.newest()
+            since = await self._site.newest_change()
             for uri, address in honoured.items():
                 stream.add(uri, address, since)
             await _acknowledge(ctx, list(honoured))
@@ -233,7 +233,7 @@ class CollectionWatch:
 
     async def _watch(self) -> None:
         if self._since is None:
-            self._since = await self._site.newest()
+            self._since = await self._site.newest_change()
             # Changes were missed, so report every URI: the client reads them again.
             for uri in self.ids:
                 self._changed(uri)

@@ -69,7 +69,7 @@ async def update(site: Site, caller: Caller, context: Context, params: McpTaskPa
 async def cancel(site: Site, caller: Caller, context: Context, params: McpTaskParams) -> dict[str, Any]:
     _check(context, params)
     with contextlib.suppress(TaskCancelled):
-        await site.awaited(params.task_id, caller, cancel=True)
+        await site.task_events(params.task_id, caller, cancel=True)
     return {}
 
 

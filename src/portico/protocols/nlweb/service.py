@@ -96,7 +96,7 @@ class NlwebService:
     async def check_promise(self, request: IncomingRequest) -> AnswerStream:
         parsed = parse_await(request.raw, request.client)
         request = self._for_user(request, parsed)
-        events = await self.site.awaited(parsed.token, request.caller, cancel=parsed.cancel)
+        events = await self.site.task_events(parsed.token, request.caller, cancel=parsed.cancel)
         streams = request.wants_events if parsed.streaming is None else parsed.streaming
         options = RenderOptions(
             request.client,

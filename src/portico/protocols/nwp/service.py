@@ -265,7 +265,7 @@ class NodeService:
                     encoded = await _shorten_record(encoded, records(page, query), context.tier, most, query)
                 return page, encoded
             is_cut = is_cut or encoded.count < page.length
-            page = await self.site.beside(query, count)
+            page = await self.site.further_page(query, count)
         raise Unavailable("The records change faster than they can be sent", hint="Use a smaller `limit`.")
 
     # Streams

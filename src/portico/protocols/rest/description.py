@@ -159,7 +159,7 @@ def _openapi(site: Site, config: Config) -> OpenApi:
             **_pages(),
             **_health(),
             **{
-                f"{PATH}/{operation.name}": _call(
+                f"{PATH}/{operation.name}": _describe_call(
                     operation, schemas[operation.name], groups.get(operation.name, OPERATIONS)
                 )
                 for operation in operations
@@ -237,27 +237,27 @@ def _operation_schemas(
     return dict(zip(names, pairs, strict=True)), {f"site.{name}": schema for name, schema in shared.items()}
 
 
-def _call(each: Operation, schemas: _OperationSchemas, tag: str) -> Schema:
-    done: Schema = {
+def _describe_call(described: Operation, schemas: _OperationSchemas, tag: str) -> Schema:
+    result: Schema = {
         "type": "object",
-        "properties": {"operation": {"const": each.name}, "result": schemas.result},
+        "properties": {"operation": {"const": described.name}, "result": schemas.result},
         "required": ["operation", "result"],
     }
     responses = {
-        200: response("The result", content(done, JSON)),
+        200: response("The result", content(result, JSON)),
         202: reference("responses", "Begun"),
         **problems(*OPERATION_PROBLEMS),
     }
     return {
         "post": operation(
-            operation_anchor(each.name),
+            operation_anchor(described.name),
             tag,
-            each.summary or each.name,
+            described.summary or described.name,
             responses,
-            **({"description": each.description} if each.description != each.summary else {}),
+            **({"description": described.description} if described.description != described.summary else {}),
             parameters=[reference("parameters", "Prefer"), IDEMPOTENCY_KEY],
             requestBody={"required": True, "content": content(schemas.params, JSON)},
-            **{"x-kind": each.kind.value, "x-danger": each.danger.name.lower()},
+            **{"x-kind": described.kind.value, "x-danger": described.danger.name.lower()},
         )
     }
 

@@ -53,7 +53,7 @@ def routes(site: Site, config: Config, counts: Counts, chat: str) -> list[BaseRo
 
     async def show(request: Request, caller: Caller) -> Response:
         # The few ids that no path can carry are in the query.
-        item = await site.item(request.path_params["id"] or request.query_params.get("id", ""), caller)
+        item = await site.find_item(request.path_params["id"] or request.query_params.get("id", ""), caller)
         location = make_location(request, site.catalog.collections[item.collection], caller)
         extras = (
             await _extras_of(site, item, location.collection, caller)
@@ -94,8 +94,8 @@ async def _extras_of(site: Site, item: Item, collection: Collection, caller: Cal
         item, lambda operation: site.access.may(operation, caller)
     )
     onward = Query(collection.name, order=(Order(ID),))
-    after = await site.beside(replace(onward, where=Condition(ID, "gt", item.id)), NEAR)
-    first = await site.beside(onward, NEAR) if len(after.items) < NEAR else Page()
+    after = await site.further_page(replace(onward, where=Condition(ID, "gt", item.id)), NEAR)
+    first = await site.further_page(onward, NEAR) if len(after.items) < NEAR else Page()
     near = {operation.id: operation for operation in (*after.items, *first.items) if operation.id != item.id}
     return ItemExtras(actions, tuple(near.values())[:NEAR])
 
@@ -104,7 +104,7 @@ async def _previous_cursor(site: Site, query: Query) -> str:
     """Return the cursor of the page before this one; empty if that is the first."""
     if not query.cursor:
         return ""
-    return (await site.beside(replace(query, order=reverse_order(query.order)), PAGE)).cursor
+    return (await site.further_page(replace(query, order=reverse_order(query.order)), PAGE)).cursor
 
 
 def _refusal(site: str, request: Request, error: SiteError) -> Response:
