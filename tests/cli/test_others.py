@@ -17,7 +17,7 @@ from tests.protocols.nwp.conftest import tls_files as certificate
 from portico.cli.serve import print_banner
 from portico.cli.site_check import check_site
 from portico.protocols import parse_config
-from portico.server.http import Opened
+from portico.server.http import ServerInfo
 
 COMMANDS = ["demo", "serve", "load", "ask", "query", "call", "check", "keys create", "keys list", "keys revoke"]
 
@@ -221,7 +221,7 @@ def test_what_is_wrong_with_nwp_is_said_in_plain_words(portico: Portico, tmp_pat
 
     assert done.code == 1
     found = {each["what"]: each for each in json.loads(done.out)["findings"]}
-    assert found["native port"]["well"]
+    assert found["nwp port"]["well"]
     assert {what: each["says"].partition(". ")[0] for what, each in found.items() if not each["well"]} == {
         "nwp.tls_certificate": "nwp.tls_key is missing; inn.pem holds no key",
         "nwp.callback_secret": "The environment variable NOT_SET_HERE is not set",
@@ -451,7 +451,7 @@ def test_who_opens_a_site_is_told_a_command_that_their_shell_finds(
     monkeypatch.setattr(sys, "argv", [str(command)])
 
     native = {"NWP, natively": "nwp://127.0.0.1:17433"}
-    print_banner(Opened("Shop", "http://127.0.0.1:8000", native, ("things",)))
+    print_banner(ServerInfo("Shop", "http://127.0.0.1:8000", native, ("things",)))
 
     assert f"From another terminal:  {called} query things --limit 5" in capsys.readouterr().out
 

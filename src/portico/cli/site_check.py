@@ -4,18 +4,14 @@ import errno
 import shutil
 import socket
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-from portico.access.nip.verifier import CertificateVerifier
 from portico.catalog import Operation
-from portico.config import Config, SourceSettings, ca_file_of, database_file, secret
+from portico.config import Config, SourceSettings, database_file
 from portico.errors import SiteError
 from portico.operations import check_published
-from portico.protocols.nwp.graph import is_allowed
-from portico.protocols.nwp.settings import NodeReference, NwpSettings
-from portico.protocols.nwp.tls import load_tls
+from portico.protocols import Finding, attempt, protocols
 from portico.query import MATCH_ALL
 from portico.redaction import redact_url
 from portico.safety.delivery import DeliveryChannels
@@ -32,13 +28,6 @@ PAGE = 4096
 IN_MEMORY = "sqlite:///:memory:"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    subject: str
-    is_ok: bool
-    message: str
-
-
 async def check_site(config: Config) -> list[Finding]:
     server = config.server
     findings = [
@@ -50,13 +39,15 @@ async def check_site(config: Config) -> list[Finding]:
     channels: list[Finding] = []
     if config.safety.channels:
         text = f"codes go to: {', '.join(config.safety.channels)}"
-        channels.append(_attempt("safety.channels", text, lambda: DeliveryChannels(config.safety)))
-    ports = [_port("port", server.host, server.port), _port("native port", server.host, server.nwp_port)]
+        channels.append(attempt("safety.channels", text, lambda: DeliveryChannels(config.safety)))
+    ports = [
+        _port("port", server.host, server.port),
+        *(_port(f"{p.name} port", server.host, p.port.number(config)) for p in protocols() if p.port),
+    ]
     return [
         *findings,
         *ports,
         *_open_files(config),
-        *_nwp(config),
         *channels,
         *[finding async for finding in _store(config)],
     ]
@@ -124,32 +115,6 @@ def _open_files(config: Config) -> Iterator[Finding]:
         )
 
 
-def _nwp(config: Config) -> Iterator[Finding]:
-    nwp = config.section(NwpSettings)
-    if config.ca_file:
-        yield _attempt("ca_file", "contains certificates of authorities", lambda: ca_file_of(config))
-    if nwp.tls_certificate or nwp.tls_key:
-        yield _attempt("nwp.tls_certificate", "can be used with its key", lambda: load_tls(config))
-    if nwp.callback_secret:
-        yield _attempt("nwp.callback_secret", "is set in the environment", lambda: secret(nwp.callback_secret))
-    for node in nwp.node:
-        yield _node(node, nwp.allow_nodes)
-
-
-def _attempt(what: str, success: str, use: Callable[[], object]) -> Finding:
-    try:
-        use()
-    except SiteError as error:
-        return Finding(what, False, str(error))
-    return Finding(what, True, success)
-
-
-def _node(node: NodeReference, allowed: tuple[str, ...]) -> Finding:
-    is_well = is_allowed(node.url, allowed)
-    says = "may be asked" if is_well else "is never asked: no entry of nwp.allow_nodes matches it"
-    return Finding(f"nwp.node {redact_url(node.url)}", is_well, says)
-
-
 async def _store(config: Config) -> AsyncIterator[Finding]:
     path = database_file(config.store_url)
     if path:
@@ -169,10 +134,9 @@ async def _store(config: Config) -> AsyncIterator[Finding]:
             yield Finding("store", not problems, "; ".join(problems) or f"{store.url} is sound")
         yield await _operations(config, store)
         yield await _trail(config, store)
-        if config.section(NwpSettings).issuers:
-            yield _attempt(
-                "nwp.issuers", "are addresses; not contacted by this check", lambda: CertificateVerifier(config, store)
-            )
+        for protocol in protocols():
+            for result in protocol.site_checks(config, store):
+                yield result
         if not finding:
             async for result in _collections(config, store):
                 yield result

@@ -151,8 +151,8 @@ class TaskManager:
         """Store a task. Once this returns, the task will be run, or its failure stored. A key identifies it."""
         _check(call)
         now = datetime.now(UTC)
-        # Callers that name their requests expect task ids that are UUIDs.
-        id = str(uuid4()) if call.request else secrets.token_hex(16)
+        # Callers that name their requests expect task ids that are UUIDs. No id may begin with a dash, as options do.
+        id = str(uuid4()) if call.request else f"t{secrets.token_urlsafe(24)}"
         limit = self._limits.tasks_per_caller
         task = Task(id, call, permit.caller, TaskState.PENDING, now, now, estimate=operation.estimate)
         if not await self._store.tasks.add(task, limit, key):

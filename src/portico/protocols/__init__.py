@@ -18,6 +18,7 @@ import msgspec
 
 from portico import config as configuration
 from portico.config import FILE, Config
+from portico.errors import SiteError
 from portico.plugins import PROTOCOLS, Registry, load_attribute
 
 if TYPE_CHECKING:
@@ -29,13 +30,13 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Scope
 
     from portico.catalog import Kind
-    from portico.errors import SiteError
     from portico.operations.webhooks import WebhookClient
     from portico.protocols.edge import EdgePolicy
     from portico.protocols.http import LazyApp
     from portico.requests import Caller
     from portico.site import Site
     from portico.sources.refresh import SourceManager
+    from portico.store import Store
     from portico.telemetry import Metrics, Recorder, TrafficHistory
 
 # In this order they are mounted and described.
@@ -267,6 +268,24 @@ class Description:
     uncrawled: Sequence[str] = ()  # paths that robots.txt closes to crawlers
 
 
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check of `portico check`."""
+
+    subject: str
+    is_ok: bool
+    message: str
+
+
+def attempt(subject: str, success: str, use: Callable[[], object]) -> Finding:
+    """Return whether a setting can be used: the error that using it raises, or the message of success."""
+    try:
+        use()
+    except SiteError as error:
+        return Finding(subject, False, str(error))
+    return Finding(subject, True, success)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protocol:
     """All that the rest of Portico knows of a protocol. Functions may be given as "package.module:function"."""
@@ -281,6 +300,7 @@ class Protocol:
     documents: tuple[str, ...] = ()  # further paths, in the same form, at which it only shows something
     resource: str = ""  # the path that an access token may be for
     check: Callable[[Config, frozenset[str]], None] = lambda _, __: None  # with the first segments of all others' paths
+    checks: "Callable[[Config, Store], Iterator[Finding]] | str" = ""  # of what its settings name, for `portico check`
     environment: Callable[[Mapping[str, str]], Mapping[str, Any]] | None = None  # settings that variables give
     action_tool: Callable[[Config], str | None] | None = None  # see the function of that name
     action_forms: Callable[[Config], tuple[ActionForm, ...]] | None = None  # in which the site offers actions of items
@@ -295,6 +315,9 @@ class Protocol:
 
     def description(self, services: Services) -> Description:
         return _resolve(self.describe)(services) if self.describe else Description()
+
+    def site_checks(self, config: Config, store: "Store") -> "Iterator[Finding]":
+        return _resolve(self.checks)(config, store) if self.checks else iter(())
 
     def segments(self, config: Config) -> Iterator[str]:
         """Yield the first segments of its paths."""

@@ -32,6 +32,7 @@ PROTOCOL: Final = Protocol(
     describe="portico.protocols.nwp.description:describe",
     paths=lambda _: ("/nwp", "/nwp/"),
     check=_check_settings,
+    checks="portico.protocols.nwp.site_checks:check_site",
     exposed_headers=(
         *("x-nwp-schema", "x-nwp-tokens", "x-nwp-tokens-native", "x-nwp-tokenizer-used", "x-nwp-cached"),
         *("x-nwp-node-type", "x-nwp-request-id", "x-nwp-rate-limit", "x-nwp-rate-remaining", "x-nwp-rate-reset"),
