@@ -201,6 +201,7 @@ class SourceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     url: str
     collection: str = ""
     format: str | None = None
+    encoding: str = ""  # of text files; detected if it is empty
     id_field: str | None = None
     table: str | None = None
     type: str | None = None

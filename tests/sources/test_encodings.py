@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from portico.config import Config, SourceSettings
 from portico.errors import SourceError
+from portico.sources.ingest import open_configured_source
 from portico.sources.registry import BadRecord, Doubt, Record, Remark
 
 TEXTS = {
@@ -176,3 +178,13 @@ def test_many_open_quotes_are_given_up_in_bounded_time(read, tmp_path: Path):
     path = write(tmp_path, "id,note\n" + '1,"open" x\n"\n' * 3000)
 
     assert all(isinstance(entry, BadRecord | Record) for entry in read(path))
+
+
+def test_a_site_file_sets_the_encoding_of_a_source(good, tmp_path: Path):
+    path = tmp_path / "a.csv"
+    path.write_bytes("id,name\na,Чай\n".encode("cp866"))
+    settings = SourceSettings(url=str(path), encoding="cp866")
+
+    [record] = good(list(open_configured_source(settings, Config(source=(settings,))).records()))
+
+    assert record.data["name"] == "Чай"

@@ -15,6 +15,7 @@ from portico.config import Config, SourceSettings, resolve_location
 from portico.items import content_hash, problem_with
 from portico.redaction import redact_url
 from portico.sources.freshness import LoadStatus, State, load_status, save_status
+from portico.sources.records import collection_name
 from portico.sources.registry import (
     BadRecord,
     Doubt,
@@ -187,8 +188,8 @@ def _repeats(puts: Sequence[tuple[Put, str]], repeated: set[str]) -> Iterator[Ba
 def collection_for(url: str) -> str:
     """Return a collection name for a source that sets none."""
     place = re.split(r"[?#]", redact_url(url))[0].rstrip("/")
-    stem = Path(place).stem or "items"
-    return re.sub(r"[^0-9A-Za-z_-]+", "_", stem).strip("_") or "items"
+    path = Path(place)
+    return collection_name(Path(path.stem).stem if path.suffix.lower() == ".gz" else path.stem)
 
 
 def open_configured_source(settings: SourceSettings, config: Config) -> Source:
@@ -203,6 +204,7 @@ def _location(settings: SourceSettings, config: Config) -> str:
 def _options(settings: SourceSettings, config: Config, distinction: tuple[str, ...] = ()) -> SourceOptions:
     return SourceOptions(
         format=settings.format,
+        encoding=settings.encoding,
         id_field=settings.id_field,
         table=settings.table,
         type=settings.type,

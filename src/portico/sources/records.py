@@ -1,5 +1,6 @@
 """The types that all sources share: Record, BadRecord, Source, SourceOptions, Document. Reads nothing itself."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Protocol, TypeAlias
@@ -140,6 +141,11 @@ def id_of(data: Mapping[str, Any]) -> str | None:
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)
     return None
+
+
+def collection_name(text: str) -> str:
+    """Return the name of a collection for the name of a file or a sheet."""
+    return re.sub(r"[^0-9A-Za-z_-]+", "_", text).strip("_") or "items"
 
 
 def too_large(where: str) -> BadRecord:
