@@ -340,11 +340,11 @@ def test_a_file_cut_off_in_the_middle_does_not_empty_the_collection(portico: Por
 def test_a_missing_file_and_an_unknown_format_are_said_plainly(portico: Portico, tmp_path: Path) -> None:
     missing = portico("load", "nowhere.csv", "--store", "sqlite:///s.db")
     (tmp_path / "a.csv").write_text("id\n1\n")
-    unknown = portico("load", "a.csv", "--format", "xlsx", "--store", "sqlite:///s.db")
+    unknown = portico("load", "a.csv", "--format", "xls", "--store", "sqlite:///s.db")
 
     assert (missing.code, unknown.code) == (6, 6)
     assert "There is no file or folder 'nowhere.csv'" in missing.err
-    assert "There is no source format 'xlsx'" in unknown.err
+    assert "There is no source format 'xls'" in unknown.err
     assert "jsonl" in unknown.err
 
 

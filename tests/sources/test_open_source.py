@@ -12,7 +12,7 @@ def test_every_kind_of_unknown_thing_is_refused_with_a_list_of_formats(read, web
     (tmp_path / "a.xyz").write_text("plain words")
     (tmp_path / "a.xml").write_text("<svg/>")
     (tmp_path / "a.yaml").write_text("a: 1")
-    strange = web.serve("/a", "plain words", "text/plain")
+    strange = web.serve("/a", "plain words", "application/x-words")
 
     for source in (
         tmp_path / "a.xyz",

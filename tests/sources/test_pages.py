@@ -171,10 +171,10 @@ def test_a_folder_is_never_left_through_links_and_hidden_files_stay_hidden(read,
     (root / ".hidden.md").write_text("hidden")
     (root / ".git").mkdir()
     (root / ".git" / "c.md").write_text("hidden")
-    (root / "notes.txt").write_text("not a page")
+    (root / "notes.txt").write_text("a text")
     os.mkfifo(root / "pipe.md")
 
-    assert [entry.where for entry in read(root)] == ["alias.md", "sub/b.md"]
+    assert [entry.where for entry in read(root)] == ["alias.md", "notes.txt", "sub/b.md"]
 
 
 def test_a_page_that_is_too_large_is_reported(read, tmp_path: Path):

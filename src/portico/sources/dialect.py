@@ -55,6 +55,12 @@ def detect_dialect(sample: str, delimiter: str | None = None) -> Dialect:
     return _with_header(best, tables[best])
 
 
+def is_table(sample: str) -> bool:
+    """Whether a plain text is a table: every row has the same number of cells, two or more below short names."""
+    lines = sample.splitlines(keepends=True)[:-1] if len(sample) >= SAMPLE else sample.splitlines(keepends=True)
+    return any(_is_regular([row.cells for row in _rows(lines, mark)], mark) for mark in DELIMITERS)
+
+
 def header_index(rows: Sequence[Sequence[str]]) -> int:
     """Return which of the first rows is the header: the first one that names the columns below it."""
     width = _usual_width(map(_width, rows))
@@ -73,6 +79,16 @@ def is_total(cells: Sequence[str]) -> bool:
     if not filled or len(filled) == 1 or len(filled) == len(cells):
         return False
     return filled[0].rstrip(":").strip().casefold() in _TOTALS and all(map(_NUMBER.fullmatch, filled[1:]))
+
+
+def _is_regular(rows: list[list[str]], delimiter: str) -> bool:
+    rows = [cells for cells in rows if cells]
+    # A line of prose may have a comma.
+    fewest = 3 if delimiter == "," else 2
+    if len(rows) < 3 or len(rows[0]) < fewest or any(len(cells) != len(rows[0]) for cells in rows):
+        return False
+    names = [cell.strip() for cell in rows[0]]
+    return len(set(names)) == len(names) and all(0 < len(name) <= 40 for name in names)
 
 
 def _rows(lines: list[str], delimiter: str) -> list[_Row]:

@@ -10,9 +10,9 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TypeAlias, cast
@@ -21,10 +21,23 @@ from urllib.parse import unquote, urlsplit
 from portico.errors import SourceError
 from portico.plugins import SOURCES, Registry
 from portico.redaction import Redactor, redact_url
-from portico.sources import crawl, feeds, jsonld, openapi, pages, sniff, tables
+from portico.sources import (
+    archives,
+    crawl,
+    documents,
+    docx,
+    feeds,
+    folders,
+    jsonld,
+    notebooks,
+    openapi,
+    pages,
+    sniff,
+    tables,
+    vcards,
+)
 from portico.sources.fetch import Fetcher
 from portico.sources.records import (
-    MAX_RECORD_BYTES,
     BadRecord,
     Document,
     Doubt,
@@ -35,7 +48,6 @@ from portico.sources.records import (
     Remark,
     Source,
     SourceOptions,
-    too_large,
 )
 
 __all__ = [
@@ -63,17 +75,28 @@ FORMATS = {
     "csv": "a table with a header row",
     "tsv": "a table with a header row, tabs between cells",
     "feed": "RSS or Atom",
-    "pages": "HTML, Markdown and PDF files, or one page",
+    "xlsx": "an Excel workbook, each sheet a table",
+    "parquet": "a Parquet file",
+    "vcf": "contacts as vCards",
+    "ics": "events of an iCalendar",
+    "pages": "a folder of documents, or one page",
     "site": "a web site, crawled from a start page",
     "sitemap": "the pages that a sitemap lists",
     "pdf": "a PDF document, page by page",
+    "text": "a plain text",
+    "docx": "a Word document",
+    "rst": "a reStructuredText document",
+    "ipynb": "a Jupyter notebook",
+    "zip": "files in a zip archive, each by its kind",
+    "gz": "a file packed with gzip",
     "sql": "tables of an SQL database",
     "openapi": "the operations of an OpenAPI 3 document",
 }
 _WEB = ("http://", "https://")
 _SCHEME = re.compile(r"([a-z]+)\+(https?://.*|file:.*)", re.DOTALL)
 _DATABASE = re.compile(r"(sqlite|postgres|postgresql|mysql|mariadb|mssql|oracle)(\+\w+)?:")
-_FOLDER_KINDS = frozenset(("markdown", "html", "pdf"))
+# Kinds whose files are zip archives, or may be packed.
+_PACKED = {"zip": frozenset(("zip", "docx", "xlsx")), "gz": frozenset(("gz", "sitemap"))}
 
 
 # Reads the records behind a URL. Added by installed packages, through entry points named by the URL's scheme.
@@ -206,7 +229,7 @@ def _make_reader(
         raise _unknown(f"{place!r} has an unknown scheme.")
     path = Path(place)
     if path.is_dir():
-        return lambda: _read_folder(path, options, web)
+        return lambda: _read_folder(path, kind, options, web)
     paths = [path] if path.exists() else sorted(map(Path, glob.glob(place, recursive=True)))
     if not paths:
         raise SourceError(f"There is no file or folder {place!r}.", path=place)
@@ -232,20 +255,56 @@ def _read_files(files: list[tuple[Path, str]], options: SourceOptions, web: Fetc
             continue
         with _open_file(path, str(path)) as document:
             meter.file = document.file
-            yield from _READERS[_document_kind(kind, document)](document, options, web)
+            yield from _read_document(document, kind, options, web)
         meter.done += path.stat().st_size
 
 
-def _read_folder(root: Path, options: SourceOptions, web: Fetcher) -> Iterator[Entry]:
-    for path in _list_files(root):
-        kind = sniff.by_name(path.name)
-        name = path.relative_to(root).as_posix()
-        if kind not in _FOLDER_KINDS:
-            continue
-        if path.stat().st_size > MAX_RECORD_BYTES:
-            yield too_large(name)
-        else:
-            yield from _read_document(_open_file(path, name), kind, options, web)
+def _read_folder(root: Path, kind: str | None, options: SourceOptions, web: Fetcher) -> Iterator[Entry]:
+    names = {path.relative_to(root).as_posix(): path for path in _list_files(root)}
+    members = [folders.Member(name, partial(_open_unpacked, path, name, options)) for name, path in names.items()]
+    yield from folders.read_members(
+        members, str(root), lambda document, kind: _read_document(document, kind, options, web), kind
+    )
+
+
+@contextmanager
+def _open_unpacked(path: Path, name: str, options: SourceOptions) -> Generator[Document]:
+    with _open_file(path, name) as document, _unpacked(document, options) as unpacked:
+        yield unpacked
+
+
+def _unpacked(document: Document, options: SourceOptions) -> AbstractContextManager[Document]:
+    is_gzip = sniff.packing(document) == "gz"
+    return archives.open_gzip(document, options.max_bytes) if is_gzip else nullcontext(document)
+
+
+def _read_zip(document: Document, options: SourceOptions, web: Fetcher) -> Iterator[Entry]:
+    """Read the files of an archive as those of a folder; its only file as if it were not packed."""
+    with archives.open_zip(document, options.max_bytes) as archive:
+        infos = archives.list_files(archive)
+        yield from (BadRecord(info.filename, problem) for info in infos if (problem := archives.problem_with(info)))
+        members = [
+            folders.Member(info.filename, partial(archives.open_member, archive, info))
+            for info in infos
+            if not archives.problem_with(info)
+        ]
+        wanted = options.format if options.format != "zip" else None
+        yield from folders.read_members(
+            members,
+            document.name,
+            lambda inner, kind: _read_document(inner, kind, options, web),
+            wanted,
+            names_tables=len(members) > 1,
+        )
+
+
+def _read_gzip(document: Document, options: SourceOptions, web: Fetcher) -> Iterator[Entry]:
+    with archives.open_gzip(document, options.max_bytes) as unpacked:
+        wanted = options.format if options.format != "gz" else None
+        kind = wanted or sniff.by_name(unpacked.name) or sniff.by_content(unpacked)
+        if kind in (None, "gz", "sql"):
+            raise _unknown(f"{document.name} holds a file of an unknown format.")
+        yield from _read_document(unpacked, kind, options, web)
 
 
 def _read_web(kind: str | None, url: str, options: SourceOptions, web: Fetcher) -> Iterator[Entry]:
@@ -258,7 +317,7 @@ def _read_web(kind: str | None, url: str, options: SourceOptions, web: Fetcher) 
     with _download(url, web) as document:
         document_kind = kind or _kind_of_answer(document)
         if document_kind != "site":
-            yield from _READERS[_document_kind(document_kind, document)](document, options, web)
+            yield from _read_document(document, document_kind, replace(options, format=kind), web)
             return
     # The URL of a page stands for its whole site.
     yield from crawl.read_site(url, web, options)
@@ -272,11 +331,11 @@ def _kind_of_answer(document: Document) -> str:
     return "site" if kind == "html" else kind
 
 
-def _read_document(
-    opening: AbstractContextManager[Document], kind: str, options: SourceOptions, web: Fetcher
-) -> Iterator[Entry]:
-    with opening as document:
-        yield from _READERS[_document_kind(kind, document)](document, options, web)
+def _read_document(document: Document, kind: str, options: SourceOptions, web: Fetcher) -> Iterator[Entry]:
+    packing = sniff.packing(document)
+    if packing is not None and kind not in _PACKED[packing]:
+        kind = packing
+    yield from _READERS[_document_kind(kind, document)](document, options, web)
 
 
 def _document_kind(kind: str, document: Document) -> str:
@@ -284,7 +343,7 @@ def _document_kind(kind: str, document: Document) -> str:
     if kind not in ("pages", "site"):
         return kind
     document_kind = sniff.by_name(document.name) or sniff.by_content(document)
-    return document_kind if document_kind in _FOLDER_KINDS else "html"
+    return document_kind if document_kind in folders.DOCUMENTS else "html"
 
 
 @contextmanager
@@ -313,8 +372,8 @@ def _download(url: str, fetcher: Fetcher) -> Generator[Document]:
 def _list_files(root: Path) -> Iterator[Path]:
     """Yield the regular files of a folder in order, without hidden ones and without links that lead outside."""
     inside = root.resolve()
-    for folder, folders, names in os.walk(root):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+    for folder, inner, names in os.walk(root):
+        inner[:] = sorted(name for name in inner if not name.startswith(".") and name not in folders.TOOL_FOLDERS)
         for name in sorted(names):
             path = Path(folder) / name
             if not name.startswith(".") and path.is_file() and path.resolve().is_relative_to(inside):
@@ -331,10 +390,14 @@ def _read_sql(place: str, options: SourceOptions) -> Iterator[Entry]:
     return cast("Iterator[Entry]", sql.read(url, options))
 
 
-def _read_pdf(document: Document, options: SourceOptions, _: Fetcher) -> Iterator[Entry]:
-    # Takes half a second to import: only for sites with PDF files.
-    pdf = import_module("portico.sources.pdf")
-    return cast("Iterator[Entry]", pdf.read(document, options))
+def _imported(name: str) -> Reader:
+    """Return the reader of a module that is imported for the first such file: its libraries take long to import."""
+
+    def read(document: Document, options: SourceOptions, _: Fetcher) -> Iterator[Entry]:
+        module = import_module(f"portico.sources.{name}")
+        return cast("Iterator[Entry]", module.read(document, options))
+
+    return read
 
 
 def _unknown(message: str) -> SourceError:
@@ -351,6 +414,16 @@ _READERS: dict[str, Reader] = {
     "html": lambda document, _options, _web: pages.read_html(document),
     "markdown": lambda document, _options, _web: pages.read_markdown(document),
     "openapi": lambda document, _options, _web: openapi.read(document),
-    "pdf": _read_pdf,
+    "pdf": _imported("pdf"),
+    "text": lambda document, options, _web: documents.read_text_file(document, options),
+    "docx": lambda document, options, _web: docx.read(document, options),
+    "rst": _imported("rst"),
+    "ipynb": lambda document, _options, _web: notebooks.read(document),
+    "xlsx": _imported("xlsx"),
+    "parquet": _imported("parquet"),
+    "vcf": lambda document, options, _web: vcards.read(document, options),
+    "ics": _imported("calendars"),
+    "zip": _read_zip,
+    "gz": _read_gzip,
     "sitemap": lambda document, options, web: crawl.read_sitemap_file(document, web, options),
 }

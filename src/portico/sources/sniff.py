@@ -1,9 +1,13 @@
 """Detects the format of a document by suffix, content type or first bytes. Reads no records."""
 
 import re
+import zipfile
 from pathlib import PurePosixPath
+from typing import BinaryIO
 from urllib.parse import urlsplit
 
+from portico.errors import SourceError
+from portico.sources.dialect import is_table
 from portico.sources.records import Document
 from portico.sources.xml import root_name
 
@@ -20,12 +24,24 @@ SUFFIXES = {
     ".html": "html",
     ".htm": "html",
     ".pdf": "pdf",
+    ".docx": "docx",
+    ".xlsx": "xlsx",
+    ".xlsm": "xlsx",
+    ".parquet": "parquet",
+    ".rst": "rst",
+    ".ipynb": "ipynb",
+    ".vcf": "vcf",
+    ".vcard": "vcf",
+    ".ics": "ics",
+    ".ical": "ics",
+    ".zip": "zip",
+    ".gz": "gz",
     ".db": "sql",
     ".sqlite": "sql",
     ".sqlite3": "sql",
 }
 # A suffix that leaves much open (.xml, .yaml, these) is looked into first.
-FALLBACKS = {".json": "json", ".jsonld": "json"}
+FALLBACKS = {".json": "json", ".jsonld": "json", ".geojson": "json", ".txt": "text", ".text": "text"}
 CONTENT_TYPES = {
     "application/x-ndjson": "jsonl",
     "application/jsonl": "jsonl",
@@ -35,10 +51,21 @@ CONTENT_TYPES = {
     "application/rss+xml": "feed",
     "application/atom+xml": "feed",
     "application/pdf": "pdf",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
+    "application/vnd.apache.parquet": "parquet",
+    "application/x-ipynb+json": "ipynb",
+    "text/x-rst": "rst",
+    "text/prs.fallenstein.rst": "rst",
+    "text/vcard": "vcf",
+    "text/x-vcard": "vcf",
+    "text/calendar": "ics",
     "text/markdown": "markdown",
     "text/html": "html",
     "application/xhtml+xml": "html",
 }
+# What a content type stands for that servers also give for files of other kinds.
+TYPE_FALLBACKS = {"text/plain": "text"}
 ROOTS = {
     "rss": "feed",
     "RDF": "feed",
@@ -50,7 +77,17 @@ ROOTS = {
 _HEAD = 64 * 1024
 _OPENAPI_JSON = re.compile(rb'^\s*\{.{0,4000}?"openapi"\s*:\s*"3', re.DOTALL)
 _OPENAPI_YAML = re.compile(rb"""^(?:\xef\xbb\xbf)?["']?openapi["']?\s*:\s*["']?3""", re.MULTILINE)
-_GZIP = b"\x1f\x8b"
+_ZIP, _GZIP = b"PK\x03\x04", b"\x1f\x8b"
+_MAGIC = {
+    b"%PDF-": "pdf",
+    b"SQLite format 3\x00": "sql",
+    b"PAR1": "parquet",
+    _GZIP: "gz",
+}
+# Parts that tell what a zip file is.
+_PARTS = {"word/document.xml": "docx", "xl/workbook.xml": "xlsx"}
+_BEGIN = {b"BEGIN:VCARD": "vcf", b"BEGIN:VCALENDAR": "ics"}
+_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
 
 def by_name(name: str) -> str | None:
@@ -68,20 +105,50 @@ def by_content(document: Document) -> str | None:
     kind = CONTENT_TYPES.get(document.content_type)
     if kind is not None:
         return kind
-    document.file.seek(0)
-    head = document.file.read(_HEAD)
-    document.file.seek(0)
-    return _by_bytes(head) or FALLBACKS.get(suffix_of(document.name))
+    head = _head(document.file)
+    if head.startswith(_ZIP):
+        return _kind_of_zip(document.file)
+    if head.startswith(_OLE):
+        hint = "Save it as .xlsx or .docx."
+        raise SourceError(f"{document.name} is a file of an old Office program, which is not read.", hint=hint)
+    fallback = FALLBACKS.get(suffix_of(document.name)) or TYPE_FALLBACKS.get(document.content_type)
+    kind = _by_bytes(head) or fallback
+    return "csv" if kind == "text" and is_table(head.decode("utf-8", "replace")) else kind
+
+
+def packing(document: Document) -> str | None:
+    """Return "gz" or "zip" for a packed file, whatever its name is."""
+    head = _head(document.file)
+    if head.startswith(_ZIP):
+        return "zip"
+    return "gz" if head.startswith(_GZIP) else None
+
+
+def _head(file: BinaryIO) -> bytes:
+    file.seek(0)
+    head = file.read(_HEAD)
+    file.seek(0)
+    return head
+
+
+def _kind_of_zip(file: BinaryIO) -> str:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            names = set(archive.namelist())
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+        names = set[str]()
+    file.seek(0)
+    return next((kind for part, kind in _PARTS.items() if part in names), "zip")
 
 
 def _by_bytes(head: bytes) -> str | None:
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if head.startswith(b"%PDF-"):
-        return "pdf"
-    if head.startswith(b"SQLite format 3\x00"):
-        return "sql"
-    if head.startswith(_GZIP):
-        return "sitemap"
+    magic = next((kind for mark, kind in _MAGIC.items() if head.startswith(mark)), None)
+    if magic:
+        return magic
+    begin = next((kind for mark, kind in _BEGIN.items() if text[: len(mark)].upper() == mark), None)
+    if begin:
+        return begin
     if text[:1] in (b"{", b"["):
         return "openapi" if _OPENAPI_JSON.match(text) else "json"
     if text[:1] == b"<":

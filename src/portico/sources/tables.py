@@ -125,7 +125,7 @@ def _header(first: _NumberedRow | None, name: str) -> list[Path]:
         case None:
             return []
         case (_, list() as titles) if len(titles) <= MAX_COLUMNS and not any(map(_is_broken, titles)):
-            return _paths(titles)
+            return column_paths(titles)
         case _:
             hint = f"The first row must name at most {MAX_COLUMNS} columns, in UTF-8."
             raise SourceError(f"{name} has no header that can be read.", hint=hint)
@@ -287,7 +287,7 @@ def _entry(row: list[str] | BadRecord, paths: Sequence[Path], where: str, encodi
     for path, text in zip(paths, row, strict=True):
         value = cell(text)
         if value is not None:
-            _place(data, path, value)
+            place_value(data, path, value)
     return Record(data, where, id_of(data)) if data else BadRecord(where, "is empty")
 
 
@@ -295,13 +295,13 @@ def _is_broken(text: str) -> bool:
     return not text.isascii() and _SURROGATE.search(text) is not None
 
 
-def _place(data: dict[str, Any], path: Path, value: Any) -> None:
+def place_value(data: dict[str, Any], path: Path, value: Any) -> None:
     for name in path[:-1]:
         data = data.setdefault(name, {})
     data[path[-1]] = value
 
 
-def _paths(header: list[str]) -> list[Path]:
+def column_paths(header: list[str]) -> list[Path]:
     """Return the path of each column. An empty name becomes column_3, a second `price` becomes price_2."""
     names: dict[str, None] = {}
     for number, title in enumerate(header, 1):
