@@ -57,14 +57,11 @@ _SCALARS = frozenset(
 NUMERIC = frozenset({FieldType.INTEGER, FieldType.NUMBER})
 _WRITTEN: Mapping[FieldType, type] = {
     FieldType.STRING: str,
-    FieldType.TIMESTAMP: str,
-    FieldType.DURATION: str,
     FieldType.BOOLEAN: bool,
     FieldType.OBJECT: Mapping,
     FieldType.ARRAY: list,
     FieldType.VECTOR: list,
 }
-_LISTS = frozenset({FieldType.ARRAY, FieldType.VECTOR})
 _NWP_TYPES = {
     FieldType.STRING: "string",
     FieldType.INTEGER: "int64",
@@ -143,18 +140,13 @@ class Field:
     def accepts(self, value: Any) -> bool:
         """Whether a caller may write this value, other than null.
 
-        A declared type is strict. A type inferred from data only fixes the kind of JSON value: texts and numbers may
-        still widen it, and so may a list of such values. Numbers may be strings, so that exact and large ones are
-        possible.
+        A type inferred from data is as strict as a declared one: it is published, so no single write changes it.
+        Numbers may be strings, so that exact and large ones are possible.
         """
-        if isinstance(value, list) and not self.declared and self.type not in _LISTS:
-            elements = cast("list[Any]", value)
-            return all(not isinstance(element, list) and self.accepts(element) for element in elements)
         if self.type in NUMERIC:
             number = _number(value)
-            is_whole = self.type is FieldType.NUMBER or not self.declared or isinstance(number, int)
-            return number is not None and is_whole
-        if self.declared and self.type in {FieldType.TIMESTAMP, FieldType.DURATION}:
+            return number is not None and (self.type is FieldType.NUMBER or isinstance(number, int))
+        if self.type in {FieldType.TIMESTAMP, FieldType.DURATION}:
             return comparable(self.type, value) is not None
         return isinstance(value, _WRITTEN.get(self.type, object))
 
@@ -376,14 +368,17 @@ class Collection:
             )
         return Field(path, FieldType.ANY)
 
-    def widen(self, data: Mapping[str, Any]) -> "Collection":
-        """Return this collection with fields for the data; the same object if nothing is new."""
+    def widen(self, data: Mapping[str, Any], *, keeps_types: bool = False) -> "Collection":
+        """Return this collection with fields for the data; the same object if nothing is new.
+
+        With `keeps_types` the data may add fields, but the types of those that there are stay as they are.
+        """
         additions: dict[str, Field] = {}
         for name, value in data.items():
             existing = self.fields.get(name)
             new_type = type_of(value)
             if (
-                (existing and (existing.declared or existing.settled))
+                (existing and (keeps_types or existing.declared or existing.settled))
                 or new_type is None
                 or name == ID
                 or not _SEGMENT.match(name)

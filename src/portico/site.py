@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from portico.access.identity import Identity
 from portico.access.limits import Limits, Rates
@@ -32,6 +32,7 @@ from portico.conversations.operations import memory_operations
 from portico.conversations.transcripts import Transcripts
 from portico.errors import (
     Denied,
+    InvalidParams,
     RateLimited,
     SiteError,
     TaskCancelled,
@@ -334,13 +335,22 @@ class Site:
         operation = cast("Operation", permit.operation)
         started = time.perf_counter()
         try:
-            params = check_params(operation, call.params)
+            params = await self._check_params(operation, call.params)
             outcome = await self._calls.run(permit, call, operation, params)
         except SiteError as error:
             self._record(CallFinished(operation.name, _elapsed_ms(started), caller.id, type(error).__name__, error))
             raise
         self._record(CallFinished(operation.name, _elapsed_ms(started), caller.id))
         return outcome
+
+    async def _check_params(self, operation: Operation, params: Mapping[str, Any]) -> Any:
+        """Check parameters against the collection as it is now, should another process have changed it."""
+        try:
+            return check_params(operation, params)
+        except InvalidParams:
+            if not operation.check or not await self._refresh():
+                raise
+        return check_params(self.catalog.operation(operation.name), params)
 
     async def _call_later(self, call: Call, caller: Caller) -> Outcome | Task:
         """Run a call that was requested earlier, with the permissions that the caller has now."""

@@ -27,7 +27,7 @@ from msgspec import UNSET, Meta, UnsetType
 from referencing import Registry
 
 from portico.access.limits import Limits, check_text
-from portico.catalog import Collection, Danger, JsonSchema, Kind, Operation, scalar_at
+from portico.catalog import Collection, Danger, JsonSchema, Kind, Operation
 from portico.errors import (
     ConfigError,
     Interrupted,
@@ -39,7 +39,7 @@ from portico.errors import (
     Unavailable,
     UnknownItem,
 )
-from portico.items import MAX_ID, Item, problem_with, type_name
+from portico.items import MAX_ID, Item, problem_with
 from portico.operations.tasks import OperationResult, TaskHandle, Writes
 from portico.operations.unit_of_work import UnitOfWork
 from portico.query import (
@@ -58,6 +58,7 @@ from portico.requests import Caller
 from portico.safety.gate import Permit
 from portico.search.finder import Finder
 from portico.store.records import CommitResult, Merge, Put, Remove, Settlement, Write
+from portico.store.shape import check_shape
 from portico.telemetry import Recorder, UnexpectedError
 
 LOG_HINT = "The operator's log says why."
@@ -492,10 +493,11 @@ def collection_operations(collection: Collection) -> list[Operation]:
 
     async def create_item(_: Context, params: CreateParams) -> LastWrite:
         id = params.id or secrets.token_hex(8)
-        return LastWrite(name, Put(id, params.input, expect=""), render_item)
+        return LastWrite(name, Put(id, params.input, expect="", keeps_types=True), render_item)
 
     async def update_item(_: Context, params: UpdateParams) -> LastWrite:
-        return LastWrite(name, Merge(params.id, params.input, _expect_version(params.if_match)), render_item)
+        merge = Merge(params.id, params.input, _expect_version(params.if_match), keeps_types=True)
+        return LastWrite(name, merge, render_item)
 
     async def delete_item(_: Context, params: DeleteParams) -> LastWrite:
         return LastWrite(name, Remove(params.id, _expect_version(params.if_match)), lambda item: Deleted(item.id))
@@ -558,10 +560,9 @@ def _project_params(item: Item, fields: Sequence[str], context: Context) -> Item
 
 
 def _check_input(verb: str, collection: Collection, params: CreateParams | UpdateParams) -> None:
-    """Raise InvalidParams for fields whose types differ from the collection's.
+    """Raise InvalidParams for what does not fit the collection, before anything waits for an approval or a task.
 
-    An update is held to every type that is known. A new item is held to the types that the site has declared: it may
-    still show that those found in the data were too narrow.
+    The store checks again: another process may have changed the collection.
     """
     operation = f"{verb}_{collection.one}"
     if "id" in params.input:
@@ -571,17 +572,11 @@ def _check_input(verb: str, collection: Collection, params: CreateParams | Updat
             field="id",
             param="input",
         )
-    for declared in collection.fields.values():
-        value = scalar_at(params.input, declared.where)
-        is_held = declared.declared or verb == "update"
-        if value is not None and is_held and not declared.accepts(value):
-            raise InvalidParams(
-                f"`input.{declared.where}` must be of the type {declared.type}, not {type_name(value)}",
-                operation=operation,
-                param=f"input.{declared.where}",
-                expected=declared.type.value,
-                got=type_name(value),
-            )
+    try:
+        check_shape(collection, params.input)
+    except InvalidParams as error:
+        error.details = {"operation": operation, **error.details}
+        raise
 
 
 def _expect_version(version: str | UnsetType) -> str | None:

@@ -10,6 +10,7 @@ from portico.errors import AlreadyExists, InvalidParams, UnknownItem, VersionMis
 from portico.items import Change, Item, content_hash, diff, merge, parts_of, problem_with, version_of
 from portico.store.health import UnreadableRow
 from portico.store.records import LoadResult, Merge, Put, Remove, SourcedItem, Write
+from portico.store.shape import check_shape
 from portico.store.tables import StoredRow, encode_text
 
 
@@ -23,6 +24,7 @@ class WritePlan:
     after: dict[str, StoredRow | None] = field(default_factory=dict[str, StoredRow | None])
     changes: list[Change] = field(default_factory=list[Change])
     raws: list[str] = field(default_factory=list[str])  # beside changes: the item's data as JSON text
+    keeps_types: list[bool] = field(default_factory=list[bool])  # beside changes: whether the write widened no type
     items: list[Item] = field(default_factory=list[Item])  # for every write: the item after it, or before its removal
 
     @property
@@ -43,24 +45,25 @@ class WritePlan:
     def put(self, put: Put, digest: str) -> None:
         old = self.current(put.id)
         version = version_of(old.revision + 1 if old else 1, digest)
-        self.restore(Item(put.id, self.collection.name, put.data, version))
+        self.restore(Item(put.id, self.collection.name, put.data, version), keeps_types=put.keeps_types)
 
-    def restore(self, item: Item) -> None:
+    def restore(self, item: Item, *, keeps_types: bool = False) -> None:
         """Put an item that has its version already."""
         old = self.current(item.id)
-        self.collection = self.collection.widen(item.data)
+        self.collection = self.collection.widen(item.data, keeps_types=keeps_types)
         patch = diff(old.item.data, item.data) if old else ()
         undo = diff(item.data, old.item.data) if old else ()
         row = self.after[item.id] = StoredRow(item, *parts_of(item.version), encode_text(item.data))
-        self._add_change(Change(0, "update" if old else "create", item, patch, self.at, undo), row)
+        self._add_change(Change(0, "update" if old else "create", item, patch, self.at, undo), row, keeps_types)
 
     def remove(self, row: StoredRow) -> None:
         self.after[row.item.id] = None
         self._add_change(Change(0, "delete", row.item, (), self.at), row)
 
-    def _add_change(self, change: Change, row: StoredRow) -> None:
+    def _add_change(self, change: Change, row: StoredRow, keeps_types: bool = False) -> None:
         self.changes.append(change)
         self.raws.append(row.raw)
+        self.keeps_types.append(keeps_types)
 
 
 def check_ids(writes: Sequence[Write]) -> None:
@@ -87,8 +90,10 @@ def plan_writes(
                 plan.remove(old)
                 plan.items.append(old.item)
             continue
+        if write.keeps_types:
+            check_shape(plan.collection, write.data)
         data = merge(old.item.data, write.data) if isinstance(write, Merge) and old else dict(write.data)
-        put = Put(write.id, data)
+        put = Put(write.id, data, keeps_types=write.keeps_types)
         digest = _check_and_hash(put)
         if old is None or old.digest != digest:
             plan.put(put, digest)

@@ -15,20 +15,25 @@ from portico.requests import Task
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Write an item whole. `expect` is the version it must have now; "" means it must not exist yet."""
+    """Write an item whole. `expect` is the version it must have now; "" means it must not exist yet.
+
+    One that `keeps_types` is refused unless it fits the collection as it is: what a caller writes, not the site.
+    """
 
     id: str
     data: Mapping[str, Any]
     expect: str | None = None
+    keeps_types: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Merge data into an existing item (see `items.merge`)."""
+    """Merge data into an existing item (see `items.merge`). For `keeps_types` see `Put`."""
 
     id: str
     data: Mapping[str, Any]
     expect: str | None = None
+    keeps_types: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -652,6 +652,8 @@ def _translate(error: SiteError) -> SiteError:
             return unknown_params(operation, map(str, unknown), map(str, valid))
         case {"missing": [first, *_]}:
             return param_missing(str(first), operation)
+        case {"fields": [*fields], "known": [*known]}:
+            return unknown_fields(map(str, fields), map(str, known))
         case {"field": str() as field, "param": "input"}:
             return unknown_fields([field], ())
         case {"reason": str() as reason}:

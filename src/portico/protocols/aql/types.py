@@ -54,11 +54,13 @@ def item_type(collection: Collection) -> TypeDetails:
 
 
 def input_type(collection: Collection) -> TypeDetails:
-    """Return the type of an item in `input`, which accepts unknown fields too."""
+    """Return the type of an item in `input`."""
+    is_open = collection.unknown == "keep" or not collection.fields
+    others = "others are accepted too" if is_open else "others are refused"
     return TypeDetails(
         name=f"{item_name(collection)}Input",
         kind="object",
-        description="Known fields; others are accepted too. `id` is a parameter of its own.",
+        description=f"Known fields; {others}. `id` is a parameter of its own.",
         fields=tuple(map(_field, _top_level_fields(collection))),
     )
 

@@ -257,13 +257,17 @@ class MissingColumns(Exception):
     def __init__(self, plan: WritePlan) -> None:
         super().__init__(f"{plan.collection.name} has no columns for the new fields")
         self.name = plan.collection.name
-        self._datas = [change.item.data for change in plan.changes if change.kind != "delete"]
+        self._datas = [
+            (change.item.data, keeps_types)
+            for change, keeps_types in zip(plan.changes, plan.keeps_types, strict=True)
+            if change.kind != "delete"
+        ]
 
     def add_to(self, collection: Collection | None) -> Collection:
         """Return the present collection, with the fields of the items to be written."""
         target = collection or Collection(self.name)
-        for data in self._datas:
-            target = target.widen(data)
+        for data, keeps_types in self._datas:
+            target = target.widen(data, keeps_types=keeps_types)
         return target
 
 
