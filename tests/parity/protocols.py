@@ -235,70 +235,68 @@ CHAT: Mapping[str, Face] = {"chat": partial(over_chat, False), "chat stream": pa
 
 # Operations by their names, with a key
 
-Delete: TypeAlias = Callable[[str], Awaitable[Heard]]  # a letter
-Door: TypeAlias = Callable[[int, str], AbstractAsyncContextManager[Delete]]  # of a server on a port, with a key
+Letter: TypeAlias = Callable[[str, Mapping[str, Any]], Awaitable[tuple[Heard, str]]]  # create, update or delete one
+Door: TypeAlias = Callable[[int, str], AbstractAsyncContextManager[Letter]]  # of a server on a port, with a key
 
 
 @asynccontextmanager
-async def through_operations(port: int, key: str) -> AsyncGenerator[Delete]:
+async def through_operations(port: int, key: str) -> AsyncGenerator[Letter]:
     async with visitor(port, key) as http:
 
-        async def delete(id: str) -> Heard:
-            got = await http.post("/operations/delete_letter", json={"id": id})
-            return Heard(code=got.json().get("type", ""), status=got.status_code)
+        async def call(verb: str, params: Mapping[str, Any]) -> tuple[Heard, str]:
+            got = await http.post(f"/operations/{verb}_letter", json=params)
+            return Heard(code=got.json().get("type", ""), status=got.status_code), got.text
 
-        yield delete
+        yield call
 
 
 @asynccontextmanager
-async def through_mcp(era: Era, port: int, key: str) -> AsyncGenerator[Delete]:
+async def through_mcp(era: Era, port: int, key: str) -> AsyncGenerator[Letter]:
     async with connected(port, era, key) as client:
 
-        async def delete(id: str) -> Heard:
-            result = await client.call_tool("delete_letter", {"id": id})
+        async def call(verb: str, params: Mapping[str, Any]) -> tuple[Heard, str]:
+            result = await client.call_tool(f"{verb}_letter", dict(params))
             said = result.structured_content or {}
             assert result.is_error == ("error" in said)
-            return Heard(code=said.get("error", {}).get("error", ""))
+            return Heard(code=said.get("error", {}).get("error", "")), json.dumps(said)
 
-        yield delete
+        yield call
 
 
 @asynccontextmanager
-async def through_aql(port: int, key: str) -> AsyncGenerator[Delete]:
+async def through_aql(port: int, key: str) -> AsyncGenerator[Letter]:
     async with connected(port, key=key) as client:
 
-        async def delete(id: str) -> Heard:
-            wanted = {"operation": "delete_letter", "params": {"id": id}}
-            said = (await client.call_tool("mcp_aql_delete", wanted)).structured_content or {}
-            return Heard(code=said.get("error", {}).get("code", ""))
+        async def call(verb: str, params: Mapping[str, Any]) -> tuple[Heard, str]:
+            wanted = {"operation": f"{verb}_letter", "params": params}
+            said = (await client.call_tool(f"mcp_aql_{verb}", wanted)).structured_content or {}
+            return Heard(code=said.get("error", {}).get("code", "")), json.dumps(said)
 
-        yield delete
+        yield call
 
 
 @asynccontextmanager
-async def through_a2a(version: str, port: int, key: str) -> AsyncGenerator[Delete]:
+async def through_a2a(version: str, port: int, key: str) -> AsyncGenerator[Letter]:
     async with visitor(port, key, **{"a2a-version": version}) as http:
 
-        async def delete(id: str) -> Heard:
-            wanted = data(operation="delete_letter", params={"id": id})
+        async def call(verb: str, params: Mapping[str, Any]) -> tuple[Heard, str]:
+            wanted = data(operation=f"{verb}_letter", params=dict(params))
             got = await http.post("/a2a", json=MESSAGES[version](wanted))
-            body = got.json()
-            assert "result" in body, body
-            return replace(_of_task(body, got.status_code), ids=())
+            return replace(_of_task(got.json(), got.status_code), ids=()), got.text
 
-        yield delete
+        yield call
 
 
 @asynccontextmanager
-async def through_nwp(node: str, port: int, key: str) -> AsyncGenerator[Delete]:
+async def through_nwp(node: str, port: int, key: str) -> AsyncGenerator[Letter]:
     async with visitor(port, key) as http:
 
-        async def delete(id: str) -> Heard:
-            frame = {"action_id": "letters.delete", "params": {"id": id}}
+        async def call(verb: str, params: Mapping[str, Any]) -> tuple[Heard, str]:
+            frame = {"action_id": f"letters.{verb}", "params": params}
             got = await http.post(f"/nwp/{node}/invoke", json=frame)
-            return Heard(code=got.json().get("error", ""), status=got.status_code)
+            return Heard(code=got.json().get("error", ""), status=got.status_code), got.text
 
-        yield delete
+        yield call
 
 
 NAMED: Mapping[str, Door] = {
