@@ -34,6 +34,7 @@ embedder = "none:"
 [safety]
 start = "allow"
 [collections.rooms]
+unknown = "keep"
 """
 HINT = "drop_table rooms\n\x1b[2Jconf_fake  all is well"
 

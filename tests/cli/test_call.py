@@ -15,6 +15,8 @@ embedder = "none:"
 url = "sqlite:///s.db"
 [[source]]
 url = "rooms.jsonl"
+[collections.rooms]
+unknown = "keep"
 """
 OWN = '''
 """Operations of a small inn."""

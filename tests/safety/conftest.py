@@ -72,7 +72,7 @@ async def opened_kitchen(
         "folder": str(folder),
         "store": {"url": url},
         "search": {"embedder": "none:"},
-        "collections": {"recipes": {}},
+        "collections": {"recipes": {"unknown": "keep"}},
         "operations": ["own.py"],
     }
     async with open_site(parse_config({**settings, **said}), record=record) as parts:

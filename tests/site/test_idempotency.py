@@ -515,7 +515,7 @@ async def test_calls_with_one_key_at_the_same_time_are_done_once(shop: Parts) ->
 
 async def test_built_in_operations_tell_the_version_that_was_committed(shop: Parts) -> None:
     call = Calling(shop.site)
-    await call("create_stock", id="a", input={"left": 0})
+    await call("create_stock", id="a", input={f"n{n}": -1 for n in range(8)})
 
     updates = await asyncio.gather(*(call("update_stock", id="a", input={f"n{n}": n}) for n in range(8)))
 

@@ -112,11 +112,11 @@ async def test_every_limit_is_kept_and_named(visit: Visit) -> None:
 @requirement("aql:limits:response", "aql:limits:details")
 async def test_what_was_done_is_told_also_if_the_answer_is_too_large(visit: Visit) -> None:
     def creating(id: str, length: int) -> dict[str, Any]:
-        story = {"story": "x" * length, "more": "y" * length}
+        story = {"name": "x" * length, "description": "y" * length}
         return {"operation": "create_room", "params": {"id": id, "input": story}}
 
     huge = {"operation": "get_room", "params": {"id": "huge"}}
-    lean = {"operation": "get_room", "params": {"id": "huge", "fields": ["name"]}}
+    lean = {"operation": "get_room", "params": {"id": "huge", "fields": ["beds"]}}
     async with visit(aql={"request_bytes": 4_194_304, "response_bytes": 1_048_576}) as guest:
         made = await guest.post(creating("huge", 560_000))
         read = await guest.error(huge)

@@ -89,7 +89,7 @@ async def guest(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Guest
     (folder / "housework.py").write_text(HOUSEWORK)
     settings = {
         "operations": ["housework.py"],
-        "collections": {"rooms": {"fields": {"beds": {"type": "integer"}}}},
+        "collections": {"rooms": {"unknown": "keep", "fields": {"beds": {"type": "integer"}}}},
         "safety": {"start": "allow"},
         "limits": {"keys_per_minute": 1_000_000},
     }
@@ -158,13 +158,29 @@ async def test_fields_whose_types_the_site_has_declared_are_of_these_types(guest
         await guest.error(asked("create_room", id="new", input={"beds": [6]})),
     ]
     after = await guest.parts.store.items.get("rooms", "cellar")
-    right = await guest.say(asked("update_room", id="cellar", input={"beds": 7, "view": ["sea"]}))
+    right = await guest.say(asked("update_room", id="cellar", input={"beds": 7, "image": "/images/wine.jpg"}))
 
     assert [each["details"] for each in wrong] == [
         {"param_name": "input.beds", "expected_type": "integer", "actual_type": "string"},
         {"param_name": "input.beds", "expected_type": "integer", "actual_type": "array"},
     ]
     assert (after, right["data"]["beds"]) == (before, 7)
+
+
+@requirement("aql:update:unknown-field")
+async def test_a_field_that_the_items_do_not_have_is_told_with_those_that_they_have(tmp_path: Path) -> None:
+    async with opening(tmp_path) as parts, asking(parts) as client:
+        await parts.store.collections.declare(parts.config.collection("rooms"))
+        await parts.store.items.write("rooms", [Put(id, data) for id, data in ROOMS.items()])
+        guest = Guest(parts, client, await owner_key(parts))
+        for operation, id in (("update_room", "cellar"), ("create_room", "new")):
+            error = await guest.error(asked(operation, id=id, input={"beds": 7, "view": ["sea"]}))
+
+            assert error["code"] == "VALIDATION_UNKNOWN_FIELD"
+            assert error["details"] == {
+                "fields": ["view"],
+                "valid": ["beds", "description", "image", "name", "price", "schema_type", "url"],
+            }
 
 
 @requirement("aql:encoding:large-numbers")

@@ -58,6 +58,7 @@ from portico.errors import (
 )
 from portico.items import MAX_EXACT_INTEGER, type_name
 from portico.protocols.aql.shapes import AqlRequestContext, OperationWarning
+from portico.protocols.aql.types import SCHEMA_NAMES
 from portico.protocols.problems import retry_after
 from portico.query import OPERATORS
 
@@ -653,7 +654,8 @@ def _translate(error: SiteError) -> SiteError:
         case {"missing": [first, *_]}:
             return param_missing(str(first), operation)
         case {"fields": [*fields], "known": [*known]}:
-            return unknown_fields(map(str, fields), map(str, known))
+            names = [[SCHEMA_NAMES.get(name, name) for name in map(str, group)] for group in (fields, known)]
+            return unknown_fields(names[0], sorted(names[1]))
         case {"field": str() as field, "param": "input"}:
             return unknown_fields([field], ())
         case {"reason": str() as reason}:
