@@ -350,7 +350,7 @@ async def test_a_result_that_cannot_be_trimmed_to_the_certificate_is_refused_and
 async def test_the_budget_of_a_certificate_binds_what_is_told_of_tasks(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    things, server = {"t": {"name": "A thing"}}, {"url": "http://inn.example"}
+    things, server = {"t": {"name": "A thing", "description": "Of use"}}, {"url": "http://inn.example"}
     async with shop(tmp_path_factory.mktemp("tasks"), things, server=server) as parts, asking(parts) as client:
         ident = await certificate(parts, 70)
         params = {"id": "new", "input": {"name": "A thing", "description": "Word " * 200}}

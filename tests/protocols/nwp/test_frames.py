@@ -147,6 +147,7 @@ plain = st.recursive(
 ) | st.text(max_size=8)
 objects = st.dictionaries(st.text(max_size=5), plain, max_size=3)
 texts = st.text(max_size=8)
+stream_ids = texts.filter(lambda text: "\0" not in text)  # no frame can carry one with it
 naturals = st.integers(0, 2**32 - 1)
 anchors = st.builds(AnchorFrame, anchor_id=texts, schema=objects, ttl=naturals)
 
@@ -198,7 +199,7 @@ FRAMES_OF_ALL_KINDS: dict[int, Any] = {
         ActionFrame, action_id=texts, params=maybe(objects), is_async=maybe(st.booleans()), timeout_ms=maybe(naturals)
     ),
     FrameType.SUBSCRIBE: st.builds(
-        SubscribeFrame, action=texts, stream_id=texts, filter=maybe(objects), resume_from_seq=maybe(naturals)
+        SubscribeFrame, action=texts, stream_id=stream_ids, filter=maybe(objects), resume_from_seq=maybe(naturals)
     ),
     FrameType.IDENT: st.builds(IdentFrame, nid=texts),
     FrameType.TASK: st.builds(TaskFrame, task_id=texts, dag=objects, context=maybe(objects)),
