@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from portico.errors import SourceError
-from portico.sources.ingest import ingest
+from portico.sources.ingest import examine, ingest
 from portico.sources.registry import BadRecord, Doubt, Entry, Record, Remark
 from portico.sources.reports import LoadReport
 from portico.store import Store, open_store
@@ -185,3 +185,15 @@ async def test_progress_is_told_batch_by_batch(store: Store) -> None:
     assert told == sorted(told)
     assert told[-1] == 1200
     assert len(told) >= 3
+
+
+async def test_a_source_can_be_examined_without_a_store() -> None:
+    bad = BadRecord("there:2", "is bad")
+
+    report = await examine(Listed([record("a", n=1), bad, record("b", "pears", n=2)]), "things")
+
+    assert counts(report) == (2, 0, 0, 0, 1)
+    assert {name: (part.items, list(part.fields)) for name, part in report.collections.items()} == {
+        "things": (1, ["n"]),
+        "pears": (1, ["n"]),
+    }

@@ -95,6 +95,37 @@ async def ingest(
     return report
 
 
+async def examine(
+    source: Source,
+    collection: str,
+    *,
+    declared: Callable[[str], Collection] = Collection,
+    on_progress: ProgressCallback = lambda _: None,
+) -> LoadReport:
+    """Return what a load of a source into an empty store would report. Reads all of it and writes nothing."""
+    report, started = LoadReport(source.url), time.monotonic()
+    known: dict[str, Collection] = {}
+    items: dict[str, int] = {}
+    entries = source.records()
+    while batch := await asyncio.to_thread(_next_batch, entries):
+        for entry in batch:
+            if isinstance(entry, BadRecord):
+                failures = (*report.failures, entry)[:MAX_FAILURES]
+                has_gap = report.has_gap or entry.is_gap
+                report = replace(report, failed=report.failed + 1, failures=failures, has_gap=has_gap)
+            elif isinstance(entry, Record):
+                name = entry.collection or collection
+                known[name] = (known.get(name) or declared(name)).widen(entry.data)
+                items[name] = items.get(name, 0) + 1
+                report = replace(report, added=report.added + 1)
+            else:
+                report = _add_note(report, entry)
+        report = replace(report, seconds=time.monotonic() - started, share=source.share())
+        on_progress(report)
+    collections = {name: msgspec.structs.replace(_describe(known[name]), items=items[name]) for name in sorted(known)}
+    return replace(report, collections=collections)
+
+
 def _next_batch(entries: Iterator[Entry]) -> list[Entry]:
     """A batch of records, limited in count and in size."""
     batch: list[Entry] = []
