@@ -103,16 +103,15 @@ async def examine(
     on_progress: ProgressCallback = lambda _: None,
 ) -> LoadReport:
     """Return what a load of a source into an empty store would report. Reads all of it and writes nothing."""
-    report, started = LoadReport(source.url), time.monotonic()
+    started = time.monotonic()
+    report: LoadReport = LoadReport(source.url)
     known: dict[str, Collection] = {}
     items: dict[str, int] = {}
     entries = source.records()
     while batch := await asyncio.to_thread(_next_batch, entries):
         for entry in batch:
             if isinstance(entry, BadRecord):
-                failures = (*report.failures, entry)[:MAX_FAILURES]
-                has_gap = report.has_gap or entry.is_gap
-                report = replace(report, failed=report.failed + 1, failures=failures, has_gap=has_gap)
+                report = _add_failure(report, entry)
             elif isinstance(entry, Record):
                 name = entry.collection or collection
                 known[name] = (known.get(name) or declared(name)).widen(entry.data)
@@ -188,6 +187,11 @@ async def _store_batch(
         failures=(*report.failures, *bad)[:MAX_FAILURES],
         has_gap=report.has_gap or any(item.is_gap for item in bad),
     )
+
+
+def _add_failure(report: LoadReport, bad: BadRecord) -> LoadReport:
+    failures = (*report.failures, bad)[:MAX_FAILURES]
+    return replace(report, failed=report.failed + 1, failures=failures, has_gap=report.has_gap or bad.is_gap)
 
 
 def _add_note(report: LoadReport, entry: Doubt | Remark | Link) -> LoadReport:
