@@ -26,6 +26,7 @@ from portico.errors import (
 from portico.operations import check_params
 from portico.operations.calls import MAX_TIMEOUT
 from portico.operations.tasks import error_of
+from portico.protocols.nwp.delegation import add_trace, single_step_task, workflow_of
 from portico.protocols.nwp.errors import (
     StepTimedOut,
     TaskAlreadyCancelled,
@@ -40,7 +41,6 @@ from portico.protocols.nwp.errors import (
 from portico.protocols.nwp.feeds import format_time
 from portico.protocols.nwp.fitting import FRAME_SIZE, combine, describe_trimming, fit_records
 from portico.protocols.nwp.frames import AcceptedFrame, ActionFrame, CapsFrame, EncodingTier, TaskFrame, encode_value
-from portico.protocols.nwp.gateway import add_trace, single_step_task, workflow_of
 from portico.protocols.nwp.nodes import GATEWAY, INVOKE, TASK_CANCEL, TASK_STATUS, WORKFLOW, NodeAction
 from portico.protocols.nwp.service import BUDGET_REASON, NodeResponse, NodeService, NwpRequestContext
 from portico.requests import Call, Outcome, Priority, Task, TaskState

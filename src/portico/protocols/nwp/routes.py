@@ -23,9 +23,9 @@ from portico.protocols.http import base_of
 from portico.protocols.nwp import authority
 from portico.protocols.nwp.actions import ActionService
 from portico.protocols.nwp.callbacks import TaskCallbacks
+from portico.protocols.nwp.delegation import delegation_recorder
 from portico.protocols.nwp.feeds import Feeds
 from portico.protocols.nwp.frame_router import FrameRouter
-from portico.protocols.nwp.gateway import delegation_recorder
 from portico.protocols.nwp.http import PREFIX, NodeApplication, edge_policy, is_for_node, is_node, node_of_page, refusal
 from portico.protocols.nwp.native import NativePort
 from portico.protocols.nwp.nodes import MANIFEST, SITE
