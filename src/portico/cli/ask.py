@@ -1,14 +1,12 @@
 """The command `portico ask`: asks a site in plain words, here or on a server."""
 
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from portico.cli.options import JsonOption, KeyOption, SiteOption, StoreOption
 from portico.cli.sites import caller_of, load_config, require_store
-
-Over = Literal["http", "mcp", "a2a"]
 
 
 def ask(
@@ -29,7 +27,7 @@ def ask(
         str, typer.Option(help="Language of the answer, such as de or pt-BR.", show_default=False)
     ] = "",
     url: Annotated[str | None, typer.Option(help="Ask a running server.", show_default=False)] = None,
-    over: Annotated[Over, typer.Option(help="Protocol to ask over.")] = "http",
+    over: Annotated[str, typer.Option(help="Protocol to ask over: http, mcp or a2a.")] = "http",
     site: SiteOption = None,
     store: StoreOption = None,
     api_key: KeyOption = None,
@@ -43,7 +41,7 @@ def ask(
 
     portico ask "a quiet pub" --url http://127.0.0.1:8000 --over mcp
     """
-    from portico.cli.conversation import connect_to_server, converse, open_local_site
+    from portico.cli.conversation import carrier_for, connect_to_server, converse, open_local_site
     from portico.client import Options
 
     flags = {"summarize": summarize, "generate": generate}
@@ -54,10 +52,11 @@ def ask(
         previous=tuple(prev or ()),
         language=language,
     )
+    carrier = carrier_for(over)
     if url:
-        opening = connect_to_server(url, api_key, over)
+        opening = connect_to_server(url, api_key, carrier)
     else:
         opening = open_local_site(
-            require_store(load_config(site, store)), collection or (), partial(caller_of, api_key=api_key), over
+            require_store(load_config(site, store)), collection or (), partial(caller_of, api_key=api_key), carrier
         )
     converse(opening, question, options, as_json=as_json)

@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
@@ -17,7 +17,7 @@ from portico.cli.sites import load_config, site_store
 from portico.cli.terminal import err, out, plain, print_json
 from portico.config import Config
 from portico.errors import AlreadyExists, ConfigError, SiteError
-from portico.protocols.nwp.settings import NwpSettings
+from portico.protocols import capabilities, check_node
 
 if TYPE_CHECKING:
     from portico.access.nip.authority import IssuedCertificate, SiteAuthority
@@ -32,10 +32,6 @@ TrustOption = Annotated[
     ),
 ]
 
-CAPABILITIES: Final = (
-    *("nwp:query", "nwp:stream", "nwp:action", "nwp:invoke"),
-    *("ncp:stream", "nop:delegate", "nop:orchestrate"),
-)
 _OWN_CAPABILITY = re.compile(r"(?!(?:ncp|nwp|nip|ndp|nop):)[\w.-]+:[\w.:-]+", re.ASCII)  # in a namespace of its own
 _NODE = re.compile(r"\*|nwp://\*|(?:nwp|https?)://[^\s/?#*@]+(?:/[^\s?#*]*)?(?:(?<=/)\*)?", re.ASCII)
 
@@ -101,7 +97,11 @@ def issue_agent(
     name: Annotated[str, typer.Argument(help="Name of the agent: letters, digits, - _ and .")],
     capability: Annotated[
         list[str] | None,
-        typer.Option(help=f"{', '.join(CAPABILITIES)}. Default: the first three.", show_default=False),
+        typer.Option(
+            help="nwp:query, nwp:stream, nwp:action, nwp:invoke, ncp:stream, nop:delegate or nop:orchestrate. "
+            "Default: the first three.",
+            show_default=False,
+        ),
     ] = None,
     node: Annotated[
         list[str] | None,
@@ -142,7 +142,7 @@ def issue_agent(
     """
     config = load_config(site, store)
     risk = parse_danger(danger)
-    _check_capabilities(capability or (), config.section(NwpSettings).capabilities)
+    _check_capabilities(capability or (), config)
     _check_addresses(node or ())
     if not as_json:
         _check_absent(out / f"{name}.json", out / f"{name}.key")
@@ -244,17 +244,16 @@ async def _check_node(config: Config, name: str) -> None:
     if name == "site":
         return
     # Imported here: other commands need no catalog.
-    from portico.protocols.nwp.nodes import NodeRegistry
     from portico.server.assembly import open_site_without_index
 
     async with open_site_without_index(config) as parts:
-        await NodeRegistry(parts.site, config).get(name)
+        await check_node(parts.site, config, name)
 
 
-def _check_capabilities(capabilities: Iterable[str], own: Iterable[str]) -> None:
+def _check_capabilities(names: Iterable[str], config: Config) -> None:
     """Raise for a capability that is neither the protocols', nor the site's, nor in a namespace of its own."""
-    valid_names = (*CAPABILITIES, *own)
-    for capability in capabilities:
+    valid_names = capabilities(config)
+    for capability in names:
         if capability not in valid_names and not _OWN_CAPABILITY.fullmatch(capability):
             hint = (
                 nearest_hint(capability, valid_names)

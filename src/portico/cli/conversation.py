@@ -4,7 +4,6 @@ Both are asked over NLWeb. A local site is opened in this process and answers wi
 """
 
 import asyncio
-import importlib
 import re
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -56,6 +55,8 @@ from portico.errors import (
     UnknownTask,
     Unsupported,
 )
+from portico.plugins import load_attribute
+from portico.protocols import carriers
 from portico.protocols.http import CALLER
 from portico.requests import Caller
 from portico.server.assembly import Parts, open_site
@@ -86,33 +87,32 @@ ERRORS: dict[str, type[SiteError]] = {
 }
 
 Opening = AbstractAsyncContextManager[AsyncClient]
+MakeCarrier = Callable[[httpx.AsyncClient], Carrier]
 
 
 # The site
 
-CARRIERS: Mapping[str, tuple[str, str]] = {
-    "mcp": ("portico.client.transports.mcp", "McpCarrier"),
-    "a2a": ("portico.client.transports.a2a", "A2aCarrier"),
-}
 
-
-def carrier_for(over: str) -> Callable[[httpx.AsyncClient], Carrier] | None:
+def carrier_for(over: str) -> MakeCarrier | None:
     """Return the carrier with this name, or None for plain HTTP. Its SDK takes a second to load."""
     if over == "http":
         return None
+    if over not in carriers():
+        raise ConfigError(f"{over!r} is not a protocol to ask over", hint=f"Use http, {', '.join(carriers())}.")
     # The SDKs would log to the terminal what their errors say better.
     silence_library(over)
-    module, name = CARRIERS[over]
-    return getattr(importlib.import_module(module), name)
+    return load_attribute(carriers()[over])
 
 
 @asynccontextmanager
-async def connect_to_server(url: str, api_key: str | None, over: str = "http") -> AsyncGenerator[AsyncClient]:
+async def connect_to_server(
+    url: str, api_key: str | None, carrier: MakeCarrier | None = None
+) -> AsyncGenerator[AsyncClient]:
     """Connect to a running server."""
     if not url.startswith(("http://", "https://")):
         raise ConfigError(f"{url!r} is not the address of a server", hint="Write http://127.0.0.1:8000.")
     try:
-        client = AsyncClient(url, api_key=api_key, carrier=carrier_for(over))
+        client = AsyncClient(url, api_key=api_key, carrier=carrier)
     except (httpx.InvalidURL, UnicodeEncodeError) as error:
         raise ConfigError(f"The address or the key cannot be used: {error}") from error
     async with client:
@@ -121,7 +121,10 @@ async def connect_to_server(url: str, api_key: str | None, over: str = "http") -
 
 @asynccontextmanager
 async def open_local_site(
-    config: Config, collections: Sequence[str], caller: Callable[[Parts], Awaitable[Caller]], over: str = "http"
+    config: Config,
+    collections: Sequence[str],
+    caller: Callable[[Parts], Awaitable[Caller]],
+    carrier: MakeCarrier | None = None,
 ) -> AsyncGenerator[AsyncClient]:
     """Open a site in this process, which also runs its tasks."""
     async with open_site(config, serves=False) as parts:
@@ -133,7 +136,7 @@ async def open_local_site(
         server = config.server
         url = server.url or f"http://{server.host}:{server.port}"
         try:
-            async with AsyncClient(url, transport=transport, carrier=carrier_for(over)) as client:
+            async with AsyncClient(url, transport=transport, carrier=carrier) as client:
                 yield client
         finally:
             await app.close()

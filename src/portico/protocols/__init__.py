@@ -219,6 +219,34 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True)
+class FooterLink:
+    """A link in the footer of every page."""
+
+    path: str
+    word: str  # of the words of pages; with " for" after it, that of the tooltip
+    name: str = ""  # if it is not translated
+    rank: int = 2  # links of a low rank come first
+
+
+@dataclass(frozen=True, slots=True)
+class ActionCall:
+    """A call that an action of an item offers."""
+
+    base_url: str
+    operation: str
+    params: Any
+    tool: str  # of MCP, that runs operations by name; empty if each is a tool of its own
+
+
+@dataclass(frozen=True, slots=True)
+class ActionBinding:
+    """How the actions of items are offered over a protocol."""
+
+    form: ActionForm
+    describe: Callable[[ActionCall], Schema]  # to the members that say where and with what it is called
+
+
+@dataclass(frozen=True, slots=True)
 class Link:
     """A line of llms.txt."""
 
@@ -304,11 +332,16 @@ class Protocol:
     environment: Callable[[Mapping[str, str]], Mapping[str, Any]] | None = None  # settings that variables give
     action_tool: Callable[[Config], str | None] | None = None  # see the function of that name
     action_forms: Callable[[Config], tuple[ActionForm, ...]] | None = None  # in which the site offers actions of items
+    action_binding: ActionBinding | None = None
     tools: "Callable[[Site, Config, Recorder], ToolSet] | str" = ""  # that MCP serves
     exposed_headers: tuple[str, ...] = ()  # of its responses, that pages elsewhere may read
     accepted_headers: tuple[str, ...] = ()  # of its requests, that pages elsewhere may send
     examples: Callable[[Config], tuple[Example, ...]] | None = None
+    footer: tuple[FooterLink, ...] = ()
     port: Port | None = None
+    carrier: str = ""  # "package.module:Class" of the client's carrier, over which `portico ask` asks
+    capabilities: Callable[[Config], tuple[str, ...]] | None = None  # that certificates may grant on its nodes
+    check_node: "Callable[[Site, Config, str], Awaitable[object]] | str" = ""  # raises UnknownNode without that node
 
     def mounted(self, services: Services) -> Mounted:
         return _resolve(self.mount)(services)
@@ -356,6 +389,36 @@ def action_forms(config: Config) -> tuple[ActionForm, ...]:
     """Return the forms in which the actions of items are offered."""
     settings = (protocol.action_forms(config) for protocol in protocols() if protocol.action_forms)
     return next(settings, ("HTTP",))
+
+
+def action_bindings() -> Mapping[ActionForm, ActionBinding]:
+    """Return how the actions of items are offered, by form."""
+    bindings = (protocol.action_binding for protocol in protocols())
+    return {binding.form: binding for binding in bindings if binding}
+
+
+def footer_links() -> tuple[FooterLink, ...]:
+    """Return the links in the footer of every page, in their order."""
+    links = (link for protocol in protocols() for link in protocol.footer)
+    return tuple(sorted(links, key=lambda link: link.rank))
+
+
+def carriers() -> Mapping[str, str]:
+    """Return the carriers of the client, by the name of their protocol."""
+    return {protocol.name: protocol.carrier for protocol in protocols() if protocol.carrier}
+
+
+def capabilities(config: Config) -> tuple[str, ...]:
+    """Return the capabilities that certificates may grant."""
+    names = (protocol.capabilities(config) for protocol in protocols() if protocol.capabilities)
+    return tuple(name for several in names for name in several)
+
+
+async def check_node(site: "Site", config: Config, name: str) -> None:
+    """Raise if there is no node of this name."""
+    for protocol in protocols():
+        if protocol.check_node:
+            await _resolve(protocol.check_node)(site, config, name)
 
 
 def tool_sets(site: "Site", config: Config, record: "Recorder") -> "tuple[ToolSet, ...]":

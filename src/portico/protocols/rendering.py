@@ -11,7 +11,7 @@ from portico.ask.events import Action, ClarificationEvent, ItemEvent, OperationE
 from portico.ask.outcomes import currency_of
 from portico.ask.prose import shorten
 from portico.items import Item
-from portico.protocols import ActionForm
+from portico.protocols import ActionCall, ActionForm, action_bindings
 from portico.requests import Task
 from portico.web.addresses import absolute, is_own, item_path
 
@@ -221,20 +221,8 @@ def render_action(action: Action, form: ActionForm, context: RenderContext) -> J
         "description": description or action.operation,
         "protocol": form,
     }
-    params = clean(action.params, context)
-    match form:
-        case "HTTP":
-            endpoint = f"{context.base_url}/operations/{action.operation}"
-            return {**common, "method": "POST", "endpoint": endpoint, "params": params}
-        case "MCP":
-            own = {"tool": action.operation, "arguments": params}
-            by_name = {"tool": context.tool, "arguments": {"operation": action.operation, "params": params}}
-            return {**common, "server": f"{context.base_url}/mcp", **(by_name if context.tool else own)}
-        case "A2A":
-            # As in version 1.0. The sender adds an id.
-            part = {"data": {"operation": action.operation, "params": params}, "mediaType": "application/json"}
-            message = {"role": "ROLE_USER", "parts": [part]}
-            return {**common, "agent_url": f"{context.base_url}/a2a", "skill": action.operation, "message": message}
+    call = ActionCall(context.base_url, action.operation, clean(action.params, context), context.tool)
+    return {**common, **action_bindings()[form].describe(call)}
 
 
 def _data_actions(item: Item, context: RenderContext) -> Iterator[Json]:

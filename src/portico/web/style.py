@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from html import escape
-from typing import Final, NamedTuple
+from typing import Final
 
+from portico.protocols import footer_links
 from portico.web.words import ENGLISH, Words
 
 ASSETS: Final = "/assets"
@@ -31,22 +32,6 @@ APP_HEADERS: Final = {POLICY: _APP_POLICY.format(forms="'none'"), **_COMMON}
 ITEM_HEADERS: Final = {POLICY: _APP_POLICY.format(forms="'self'"), **_COMMON}
 
 
-class FooterLink(NamedTuple):
-    """A link in the footer of every page."""
-
-    path: str
-    word: str
-    name: str = ""  # if it is not translated
-
-
-FOOTER_LINKS: Final = (
-    FooterLink("/docs", "interface"),
-    FooterLink("/openapi.json", "openapi", "OpenAPI"),
-    FooterLink("/inspect", "inspector"),
-    FooterLink("/llms.txt", "llms", "llms.txt"),
-    FooterLink("/nwp/site", "nwp", "NWP"),
-    FooterLink("/sitemap.xml", "sitemap"),
-)
 _RIGHT_TO_LEFT: Final = frozenset({"ar", "arc", "ckb", "dv", "fa", "he", "ku", "ps", "sd", "ug", "ur", "yi"})
 
 # For pages of content: style sheets, and the script with the modules that it imports.
@@ -113,6 +98,6 @@ def footer(words: Words = ENGLISH) -> str:
     """Render the footer. It has its own `lang`, since its words may be in another language than the page."""
     links = "".join(
         f'<a href="{link.path}" title="{words.text(f"{link.word} for")}">{link.name or words.text(link.word)}</a>'
-        for link in FOOTER_LINKS
+        for link in footer_links()
     )
     return f'<footer lang="{escape(words.own_language)}">{links}</footer>'

@@ -26,8 +26,8 @@ from portico.protocols.a2a.messages import AskMessage, MessageIntent, parse_mess
 from portico.protocols.a2a.push import PushNotifier
 from portico.protocols.a2a.task_records import MAX_HISTORY, A2aEvent, TaskEntry, TaskRecord, TaskRecords
 from portico.protocols.a2a.task_runner import A2aRun, MessageContext, TaskRunner
-from portico.protocols.nlweb.service import NlwebService
 from portico.protocols.rendering import members
+from portico.site import Site
 
 VISITOR = "portico.visitor"  # in the state of a call: who sent it
 REFUSAL = "portico.refusal"  # in the state of a call: why the site does not do it
@@ -46,9 +46,11 @@ def store_refusal(context: ServerCallContext) -> Generator[None]:
 
 
 class SiteAgent(RequestHandler):
-    def __init__(self, service: NlwebService, records: TaskRecords, runner: TaskRunner, push: PushNotifier) -> None:
-        self._site = service.site
-        self._patience = min(service.config.ask.patience, WAIT_SECONDS)
+    def __init__(
+        self, site: Site, patience: float, records: TaskRecords, runner: TaskRunner, push: PushNotifier
+    ) -> None:
+        self._site = site
+        self._patience = min(patience, WAIT_SECONDS)
         self._records = records
         self._runner = runner
         self._push = push

@@ -42,9 +42,8 @@ async def open_application(site: Site, config: Config, record: Recorder) -> Asyn
         push = PushNotifier(
             notes, callbacks if config.section(A2aSettings).push else None, site.limits.tasks_per_caller
         )
-        dispatcher = JsonRpcDispatcher(
-            SiteAgent(service, records, runner, push), CallContextBuilder(service), enable_v0_3_compat=True
-        )
+        agent = SiteAgent(site, config.ask.patience, records, runner, push)
+        dispatcher = JsonRpcDispatcher(agent, CallContextBuilder(service), enable_v0_3_compat=True)
         try:
             yield SdkApplication(dispatcher)
         finally:

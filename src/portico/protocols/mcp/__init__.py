@@ -1,15 +1,21 @@
 """The Model Context Protocol: tools, resources and prompts of a site, over HTTP and standard input and output."""
 
-from typing import Final
+from typing import Any, Final
 
 from portico.config import Config
-from portico.protocols import Example, Protocol
+from portico.protocols import ActionBinding, ActionCall, Example, Protocol
 from portico.protocols.mcp.settings import McpSettings
 
 
 def _action_tool(config: Config) -> str | None:
     """Return the empty name where operations are tools by their own names."""
     return None if config.section(McpSettings).operations == "none" else ""
+
+
+def _describe_action(call: ActionCall) -> dict[str, Any]:
+    own = {"tool": call.operation, "arguments": call.params}
+    by_name = {"tool": call.tool, "arguments": {"operation": call.operation, "params": call.params}}
+    return {"server": f"{call.base_url}/mcp", **(by_name if call.tool else own)}
 
 
 PROTOCOL: Final = Protocol(
@@ -21,6 +27,8 @@ PROTOCOL: Final = Protocol(
     paths=lambda _: ("/mcp",),
     resource="/mcp",
     action_tool=_action_tool,
+    action_binding=ActionBinding("MCP", _describe_action),
+    carrier="portico.client.transports.mcp:McpCarrier",
     exposed_headers=("mcp-session-id",),
     accepted_headers=("last-event-id", "mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name"),
     examples=lambda _: (

@@ -7,10 +7,14 @@ import msgspec
 
 from portico.config import Config
 from portico.errors import ConfigError
-from portico.protocols import Example, Port, Protocol
+from portico.protocols import Example, FooterLink, Port, Protocol
 from portico.protocols.nwp.settings import NwpSettings
 from portico.protocols.nwp.tls import load_tls
 
+CAPABILITIES: Final = (
+    *("nwp:query", "nwp:stream", "nwp:action", "nwp:invoke"),
+    *("ncp:stream", "nop:delegate", "nop:orchestrate"),
+)
 _VERSION: Final = re.compile(r"(\d{1,6}\.\d{1,6})?", re.ASCII)
 
 
@@ -42,6 +46,9 @@ PROTOCOL: Final = Protocol(
         *("x-nwp-request-id", "x-nwp-version", "x-nwp-trace"),
     ),
     examples=lambda _: (Example("NWP", "/nwp/site", """curl {base}/nwp/site/query -d '{{"limit": 3}}'""", 4),),
+    footer=(FooterLink("/nwp/site", "nwp", "NWP", 4),),
+    capabilities=lambda config: (*CAPABILITIES, *config.section(NwpSettings).capabilities),
+    check_node="portico.protocols.nwp.nodes:check_node",
     port=Port(
         "nwp",
         "--nwp-port",

@@ -260,6 +260,11 @@ _TASK_ACTIONS = {
 }
 
 
+async def check_node(site: Site, config: Config, name: str) -> None:
+    """Raise UnknownNode if the site has no node of this name."""
+    await NodeRegistry(site, config).get(name)
+
+
 def _build_nodes(site: Site, catalog: Catalog) -> Iterator[Node]:
     """Yield all nodes. A collection with the name of one of the site's own nodes gets another name."""
     public = catalog.public

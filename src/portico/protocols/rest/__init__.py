@@ -1,8 +1,13 @@
 """Plain HTTP endpoints: operations, items, pages, the operator's desk (/desk) and the inspector."""
 
-from typing import Final
+from typing import Any, Final
 
-from portico.protocols import Example, Protocol
+from portico.protocols import ActionBinding, ActionCall, Example, FooterLink, Protocol
+
+
+def _describe_action(call: ActionCall) -> dict[str, Any]:
+    return {"method": "POST", "endpoint": f"{call.base_url}/operations/{call.operation}", "params": call.params}
+
 
 PROTOCOL: Final = Protocol(
     name="rest",
@@ -14,6 +19,8 @@ PROTOCOL: Final = Protocol(
         *("/", "/collections/", "/items/", "/assets/", "/embed.js", "/images/", "/inspect"),
         *("/healthz", "/readyz", "/metrics"),
     ),
+    action_binding=ActionBinding("HTTP", _describe_action),
+    footer=(FooterLink("/inspect", "inspector"),),
     examples=lambda _: (
         Example("Home page", "/", "curl {base}/", 0),
         Example("Inspector", "/inspect", "curl {base}/inspect", 7),
