@@ -203,7 +203,9 @@ class SourceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     format: str | None = None
     encoding: str = ""  # of text files; detected if it is empty
     id_field: str | None = None
-    table: str | None = None
+    table: str | None = None  # of a database, whose tables are private until they are named
+    tables: tuple[str, ...] = ()  # several tables, each a collection of its own
+    all_tables: bool = False
     type: str | None = None
     base_url: str = ""  # where the files of a folder, or the items of a table, are on the web
     group_by: str = ""  # the field that rows of one item share

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Portico
+from tests.music_shop import make_sqlite
 
 from portico.site import RESERVED
 
@@ -76,8 +77,8 @@ def test_the_tables_of_a_database_load_as_collections(portico: Portico, examples
         database.executescript((examples / "shop.sql").read_text())
     database.close()
 
-    first = portico("load", "sqlite:///shop.db", "--store", "sqlite:///s.db", "--json").json
-    second = portico("load", "sqlite:///shop.db", "--store", "sqlite:///s.db", "--json").json
+    first = portico("load", "sqlite:///shop.db", "--all-tables", "--store", "sqlite:///s.db", "--json").json
+    second = portico("load", "sqlite:///shop.db", "--all-tables", "--store", "sqlite:///s.db", "--json").json
 
     assert summary(first) == counts(added=3)
     assert summary(second) == counts(unchanged=3)
@@ -95,6 +96,39 @@ def test_one_table_of_a_database_goes_where_it_is_told(portico: Portico, example
     portico("load", "sqlite:///shop.db", "--table", "books", "--collection", "library", "--store", "sqlite:///s.db")
 
     assert ids(portico, "library") == ["1", "2"]
+
+
+def test_several_tables_of_a_database_load_each_into_its_own_collection(portico: Portico, tmp_path: Path) -> None:
+    make_sqlite(tmp_path / "music.db")
+
+    loaded = portico("load", "music.db", "--table", "Album", "--table", "Artist", "--store", "sqlite:///s.db", "--json")
+
+    assert summary(loaded.json) == counts(added=13)
+    assert ids(portico, "Artist") == ["1", "2", "3", "4", "5"]
+    assert portico("query", "Customer", "--store", "sqlite:///s.db").code != 0
+
+
+def test_a_database_without_named_tables_is_listed_and_nothing_is_loaded(portico: Portico, tmp_path: Path) -> None:
+    make_sqlite(tmp_path / "music.db")
+
+    done = portico("load", "music.db", "--store", "sqlite:///s.db")
+
+    assert done.code != 0
+    assert "Album (8 rows)" in done.err
+    assert "Customer (2 rows)" in done.err
+    assert "alembic_version" not in done.err
+    assert "--table NAME" in done.err
+    assert "--all-tables" in done.err
+    assert portico("query", "Album", "--store", "sqlite:///s.db").code != 0
+
+
+def test_one_collection_for_several_tables_is_refused(portico: Portico, tmp_path: Path) -> None:
+    make_sqlite(tmp_path / "music.db")
+
+    done = portico("load", "music.db", "--table", "Album", "--table", "Artist", "-c", "x", "--store", "sqlite:///s.db")
+
+    assert done.code != 0
+    assert "each table is loaded into its own" in done.err
 
 
 def test_an_openapi_document_becomes_operations_and_no_collection(

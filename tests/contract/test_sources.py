@@ -3,6 +3,7 @@
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,10 +34,11 @@ def change(shop: Path, statement: str) -> None:
     database.close()
 
 
-def site(shop: Path, *sources: dict[str, str]) -> Config:
+def site(shop: Path, *sources: dict[str, Any]) -> Config:
     return Config(source=tuple(SourceSettings(url=f"sqlite:///{shop}", **options) for options in sources))
 
 
+ALL = {"all_tables": True}
 BOOKS, MAPS = {"table": "books", "collection": "books"}, {"table": "maps", "collection": "maps"}
 SHELVED_BOOKS, SHELVED_MAPS = {**BOOKS, "collection": "shelf"}, {**MAPS, "collection": "shelf"}
 
@@ -69,7 +71,9 @@ class EarlierSource:
 
 async def load_as_before(store: Store, shop: Path, table: str | None, collection: str) -> None:
     url = f"sqlite:///{shop}"
-    await ingest(store, EarlierSource(open_source(url, SourceOptions(table=table)), url), collection)
+    await ingest(
+        store, EarlierSource(open_source(url, SourceOptions(table=table, all_tables=table is None)), url), collection
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,7 +81,7 @@ async def load_as_before(store: Store, shop: Path, table: str | None, collection
     [
         ((BOOKS, MAPS), {"books": ["b1", "b2"], "maps": ["m1", "m2"]}),
         ((SHELVED_BOOKS, SHELVED_MAPS), {"shelf": ["b1", "b2", "m1", "m2"]}),
-        (({}, {**BOOKS, "collection": "shelf"}), {"books": ["b1", "b2"], "maps": ["m1", "m2"], "shelf": ["b1", "b2"]}),
+        ((ALL, {**BOOKS, "collection": "shelf"}), {"books": ["b1", "b2"], "maps": ["m1", "m2"], "shelf": ["b1", "b2"]}),
         (
             ({**BOOKS, "collection": "one"}, {**BOOKS, "collection": "two"}),
             {"one": ["b1", "b2"], "two": ["b1", "b2"]},
@@ -130,7 +134,7 @@ async def test_all_tables_of_a_database_are_adopted_after_an_upgrade(store: Stor
     await load_as_before(store, shop, None, "shop")
     change(shop, "DELETE FROM books WHERE id = 'b1'")
 
-    (report,) = await load(store, site(shop, {}))
+    (report,) = await load(store, site(shop, ALL))
 
     assert (report.added, report.unchanged, report.removed) == (0, 3, 1)
     assert await ids(store) == {"books": ["b2"], "maps": ["m1", "m2"]}

@@ -35,8 +35,51 @@ def test_every_table_of_a_database_is_read_and_says_its_collection(read, shop):
         ),
     ]
 
-    assert read(shop) == expected
-    assert read(f"sqlite:///{shop}") == expected
+    assert read(shop, all_tables=True) == expected
+    assert read(f"sqlite:///{shop}", all_tables=True) == expected
+    assert read(shop, tables=("sales",)) == expected[2:]
+
+
+def test_no_table_is_read_until_it_is_named(read, shop):
+    with pytest.raises(SourceError) as failure:
+        read(shop)
+
+    assert "books (2 rows); sales (1 row)" in failure.value.message
+    assert "--table NAME" in failure.value.hint
+    assert "--all-tables" in failure.value.hint
+    assert failure.value.details["tables"] == ["books", "sales"]
+
+
+def test_system_tables_and_search_indexes_are_never_among_all_tables(read, shop):
+    database = sqlite3.connect(shop)
+    database.executescript(
+        "create virtual table books_fts using fts5(name); insert into books_fts values ('Tidewater');"
+        "create table django_migrations (id integer primary key); insert into django_migrations values (1);"
+        "create table notes (id integer primary key autoincrement); insert into notes values (1); analyze;"
+    )
+    database.close()
+
+    assert {entry.collection for entry in read(shop, all_tables=True)} == {"books", "sales", "notes"}
+
+
+def test_a_view_is_listed_and_read_by_its_name_alone(read, shop):
+    database = sqlite3.connect(shop)
+    database.executescript("create view cheap as select id, name from books where price < 15")
+    database.close()
+
+    assert {entry.collection for entry in read(shop, all_tables=True)} == {"books", "sales"}
+    assert read(shop, table="cheap") == [Record({"id": 1, "name": "Tidewater"}, "cheap:1", "1")]
+    with pytest.raises(SourceError, match=r"cheap \(1 row, view\)"):
+        read(shop)
+
+
+def test_a_broken_view_is_listed_without_a_count(read, shop):
+    database = sqlite3.connect(shop)
+    database.executescript("create view old as select * from gone")
+    database.close()
+
+    with pytest.raises(SourceError, match=r"old \(view\)"):
+        read(shop)
 
 
 def test_one_table_is_read_without_a_collection(read, shop):
@@ -55,7 +98,7 @@ def test_the_names_of_tables_and_columns_are_never_sql(read, shop):
     database.commit()
     database.close()
 
-    assert read(shop)[0].data == {'x"y': "1"}
+    assert read(shop, all_tables=True)[0].data == {'x"y': "1"}
     assert len(read(shop, table="books")) == 2
     with pytest.raises(SourceError):
         read(shop, table="books; drop table books")
@@ -77,7 +120,7 @@ def test_a_database_is_opened_for_reading_only_and_never_made(read, shop, tmp_pa
     shop.chmod(0o444)
     before = shop.read_bytes()
 
-    read(shop)
+    read(shop, all_tables=True)
 
     assert shop.read_bytes() == before
     with pytest.raises(SourceError, match="no SQLite database"):
@@ -155,4 +198,4 @@ def test_without_sqlalchemy_the_error_names_the_extra(read, shop, monkeypatch: p
     monkeypatch.setitem(sys.modules, "sqlalchemy", None)
 
     with pytest.raises(SourceError, match=r"portico\[sql\]"):
-        read(shop)
+        read(shop, all_tables=True)

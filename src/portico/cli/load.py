@@ -37,7 +37,17 @@ def load(
     id_field: Annotated[
         str | None, typer.Option(help="Field that holds the ID of an item.", show_default=False)
     ] = None,
-    table: Annotated[str | None, typer.Option(help="Load only this table of a database.", show_default=False)] = None,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Publish this table or view of a database. Repeatable.", show_default=False),
+    ] = None,
+    all_tables: Annotated[
+        bool, typer.Option("--all-tables", help="Publish all tables of a database, without views.")
+    ] = False,
+    group_by: Annotated[
+        str | None,
+        typer.Option(help="Make one item of consecutive rows with the same value of this field.", show_default=False),
+    ] = None,
     type: Annotated[
         str | None, typer.Option(help="schema.org type of records that have none.", show_default=False)
     ] = None,
@@ -64,7 +74,9 @@ def load(
     options = SourceOptions(
         format=format,
         id_field=id_field,
-        table=table,
+        tables=tuple(table or ()),
+        all_tables=all_tables,
+        group_by=group_by or "",
         type=type,
         max_pages=max_pages,
         delay=delay,
@@ -85,16 +97,18 @@ def load(
 async def _load_some(
     config: Config, urls: Sequence[str], collection: str | None, options: Any, *, quiet: bool
 ) -> list["LoadReport"]:
+    from portico.cli.tables import choose_tables
     from portico.sources.ingest import collection_for, ingest
     from portico.sources.registry import open_source
 
     check_sources(urls)
+    chosen = [(url, source_options) for url in urls for source_options in choose_tables(url, options, collection)]
     async with site_store(config) as store:
         reports: list[LoadReport] = []
-        for url in urls:
-            source = open_source(url, options)
+        for url, source_options in chosen:
+            source = open_source(url, source_options)
             with ProgressBar(redact_url(url), quiet) as bar:
-                name = collection or collection_for(url)
+                name = collection or collection_for(url, source_options.table)
                 report = await ingest(store, source, name, declared=config.collection, on_progress=bar.show_report)
                 reports.append(replace(report, source=redact_url(url)))
         return reports

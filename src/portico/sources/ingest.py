@@ -43,7 +43,13 @@ from portico.telemetry import Recorder, SourceLoaded
 
 BATCH_RECORDS = 500
 BATCH_BYTES = 4_000_000
-DISTINCTIVE = ("collection", "format", "id_field", "type")  # options of sources that read the same table or file
+DISTINCTIVE = (
+    "collection",
+    "format",
+    "id_field",
+    "tables",
+    "type",
+)  # options of sources that read the same table or file
 
 
 ProgressCallback = Callable[[LoadReport], None]
@@ -220,11 +226,18 @@ def _repeats(puts: Sequence[tuple[Put, str]], repeated: set[str]) -> Iterator[Ba
         yield BadRecord(where[id], f"another record of this source has the same id {id!r}")
 
 
-def collection_for(url: str) -> str:
+def collection_for(url: str, table: str | None = None) -> str:
     """Return a collection name for a source that sets none."""
+    if table:
+        return collection_name(table.rpartition(".")[2])
     place = re.split(r"[?#]", redact_url(url))[0].rstrip("/")
     path = Path(place)
     return collection_name(Path(path.stem).stem if path.suffix.lower() == ".gz" else path.stem)
+
+
+def default_collection(settings: SourceSettings) -> str:
+    """Return the collection of a source: the one that it names, or one named after its table or its URL."""
+    return settings.collection or collection_for(settings.url, settings.table)
 
 
 def open_configured_source(settings: SourceSettings, config: Config) -> Source:
@@ -242,6 +255,9 @@ def _options(settings: SourceSettings, config: Config, distinction: tuple[str, .
         encoding=settings.encoding,
         id_field=settings.id_field,
         table=settings.table,
+        tables=settings.tables,
+        all_tables=settings.all_tables,
+        collections=_collections_of_tables(settings, config),
         type=settings.type,
         base_url=settings.base_url,
         group_by=settings.group_by,
@@ -250,6 +266,12 @@ def _options(settings: SourceSettings, config: Config, distinction: tuple[str, .
         allow_hosts=tuple(config.allow_hosts),
         distinction=distinction,
     )
+
+
+def _collections_of_tables(settings: SourceSettings, config: Config) -> dict[str, str]:
+    """Return the collections of tables that other sources read from the same URL; none for ids that are not keys."""
+    siblings = [source for source in config.source if source.url == settings.url and source.table]
+    return {source.table: "" if source.id_field else default_collection(source) for source in siblings if source.table}
 
 
 def _place(settings: SourceSettings, config: Config) -> str:
@@ -267,7 +289,11 @@ def _distinction(settings: SourceSettings, config: Config) -> tuple[str, ...]:
     """Return the options by which this source differs from others of the same URL and the same table."""
     alike = [source for source in _sources_at_same_place(settings, config) if source.table == settings.table]
     names = [name for name in DISTINCTIVE if len({getattr(source, name) for source in alike}) > 1]
-    return tuple(f"{name}={getattr(settings, name) or ''}" for name in names)
+    return tuple(f"{name}={_text_of(getattr(settings, name))}" for name in names)
+
+
+def _text_of(option: str | tuple[str, ...] | None) -> str:
+    return ",".join(option) if isinstance(option, tuple) else option or ""
 
 
 async def _adoption_rule(settings: SourceSettings, config: Config, store: Store) -> Callable[[str], bool]:
@@ -285,7 +311,7 @@ async def _adoption_rule(settings: SourceSettings, config: Config, store: Store)
         source.table is None and is_database(_location(source, config), _options(source, config)) for source in pending
     ):
         return lambda _: False  # all tables: this source may have items in every collection
-    shared = {source.collection or collection_for(source.url) for source in pending}
+    shared = {default_collection(source) for source in pending}
     return lambda collection: collection not in shared
 
 
@@ -304,7 +330,7 @@ async def load_source(
     settings: SourceSettings, config: Config, store: Store, record: Recorder, on_progress: ProgressCallback
 ) -> LoadReport:
     """Bring the store up to date with one [[source]]."""
-    source, name = open_configured_source(settings, config), settings.collection or collection_for(settings.url)
+    source, name = open_configured_source(settings, config), default_collection(settings)
     may_adopt = await _adoption_rule(settings, config, store)
     report = await ingest(store, source, name, declared=config.collection, on_progress=on_progress, may_adopt=may_adopt)
     record(SourceLoaded(redact_url(settings.url), name, report.added, report.changed, report.removed, report.failed))

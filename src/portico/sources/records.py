@@ -105,7 +105,10 @@ class SourceOptions:
     format: str | None = None  # one of portico.sources.FORMATS
     encoding: str = ""  # of text tables and plain texts; detected if it is empty
     id_field: str | None = None
-    table: str | None = None
+    table: str | None = None  # the only table of a database that is read
+    tables: tuple[str, ...] = ()  # several tables, each a collection of its own
+    all_tables: bool = False
+    collections: Mapping[str, str] = field(default_factory=dict[str, str])  # of tables loaded by other sources
     type: str | None = None  # schema.org type given to records that have none
     base_url: str = ""  # where the files of a folder, or the items of a table, are on the web
     group_by: str = ""  # the field that rows of one item share

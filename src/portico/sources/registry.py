@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import TypeAlias, cast
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeAlias, cast
 from urllib.parse import unquote, urlsplit
 
 from portico.errors import SourceError
@@ -50,6 +51,9 @@ from portico.sources.records import (
     SourceOptions,
 )
 
+if TYPE_CHECKING:
+    from portico.sources.schema import TableInfo
+
 __all__ = [
     "FORMATS",
     "BadRecord",
@@ -61,6 +65,7 @@ __all__ = [
     "Source",
     "SourceOptions",
     "is_database",
+    "list_tables",
     "open_source",
     "source_place",
 ]
@@ -130,6 +135,12 @@ def is_database(url: str, options: SourceOptions) -> bool:
     kind, place = _kind_and_place(url, options)
     path = Path(place)
     return kind == "sql" or (kind is None and path.is_file() and _kind_of_file(path) == "sql")
+
+
+def list_tables(url: str, options: SourceOptions) -> "list[TableInfo]":
+    """Return the tables and views that a database has to publish."""
+    _, place = _kind_and_place(url, options)
+    return cast("list[TableInfo]", _sql_module().list_tables(_database_url(place)))
 
 
 def _store_names(url: str, options: SourceOptions) -> tuple[str, ...]:
@@ -381,13 +392,19 @@ def _list_files(root: Path) -> Iterator[Path]:
 
 
 def _read_sql(place: str, options: SourceOptions) -> Iterator[Entry]:
-    url = place if _DATABASE.match(place) or "://" in place else f"sqlite:///{place}"
+    return cast("Iterator[Entry]", _sql_module().read(_database_url(place), options))
+
+
+def _database_url(place: str) -> str:
+    return place if _DATABASE.match(place) or "://" in place else f"sqlite:///{place}"
+
+
+def _sql_module() -> ModuleType:
     try:
-        sql = import_module("portico.sources.sql")
+        return import_module("portico.sources.sql")
     except ModuleNotFoundError as problem:
         hint = "Install it with `pip install 'portico[sql]'`."
         raise SourceError("Reading SQL databases needs SQLAlchemy.", hint=hint) from problem
-    return cast("Iterator[Entry]", sql.read(url, options))
 
 
 def _imported(name: str) -> Reader:

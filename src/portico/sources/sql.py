@@ -5,8 +5,8 @@ Needs the extra `portico[sql]`. Values are read as the driver returns them, so t
 
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -17,36 +17,111 @@ from sqlalchemy import types
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, NoSuchTableError, SQLAlchemyError
 
 from portico.errors import SourceError
-from portico.sources import jsonld
+from portico.sources import jsonld, schema
+from portico.sources.foreign_keys import links_of
 from portico.sources.plain import plain
-from portico.sources.records import MAX_RECORD_BYTES, BadRecord, Entry, Record, SourceOptions, id_of
+from portico.sources.records import (
+    MAX_RECORD_BYTES,
+    BadRecord,
+    Entry,
+    Link,
+    Record,
+    SourceOptions,
+    collection_name,
+    id_of,
+)
+from portico.sources.schema import Table, TableInfo
 
 ROWS_AT_ONCE = 500
+MAX_LISTED = 50  # tables in an error
+MAX_RELATED = 500  # tables among which links are looked for
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
-    name: str
-    schema: str | None
-    columns: Mapping[str, types.TypeEngine[Any]]
-    keys: tuple[str, ...]
-
-
 def read(url: str, options: SourceOptions) -> Iterator[Entry]:
-    """Yield the rows of `options.table`, or of every table with its name as the collection."""
+    """Yield the rows of `options.table`, or those of several tables with their names as collections.
+
+    Raise SourceError, with a list of the tables, if the options name none.
+    """
+    with _connect(url) as connection:
+        names = _wanted(connection, options)
+        tables = [_table(connection, name) for name in names]
+        known = _known_tables(connection, tables)
+        for table in tables:
+            collection = None if options.table else collection_name(table.name)
+            for key in links_of(connection, table, known):
+                if target := _linked_collection(key.table, names, options):
+                    yield Link(key.column, target, collection)
+            yield from _rows(connection, table, collection)
+
+
+def list_tables(url: str) -> list[TableInfo]:
+    """Return the tables and views of a database that a site could publish."""
+    with _connect(url) as connection:
+        return schema.list_tables(connection)
+
+
+def _linked_collection(table: str, names: Sequence[str], options: SourceOptions) -> str:
+    """Return the collection of a table; empty if the ids of its items are not its keys."""
+    if options.id_field and table in names:
+        return ""
+    return options.collections.get(table, collection_name(table))
+
+
+@contextmanager
+def _connect(url: str) -> Generator[sqlalchemy.Connection]:
     engine = _engine(url)
     try:
         with engine.connect() as connection:
-            tables = _tables(connection, options.table)
-            for table in tables:
-                yield from _rows(connection, table, None if options.table else table.name)
+            yield connection
     except NoSuchTableError as problem:
-        raise SourceError(f"The database has no table {options.table!r}.", table=options.table) from problem
+        name = str(problem)
+        raise SourceError(f"The database has no table {name!r}.", table=name) from problem
     except (SQLAlchemyError, sqlite3.Error) as problem:
         raise SourceError(f"The database cannot be read: {_first_line(problem)}") from problem
     finally:
         engine.dispose()
+
+
+def _wanted(connection: sqlalchemy.Connection, options: SourceOptions) -> Sequence[str]:
+    """Return the names of the tables to read. A table is private until the owner of the site names it."""
+    if options.table:
+        return (options.table,)
+    if options.tables:
+        return options.tables
+    if options.all_tables:
+        return schema.table_names(connection)
+    tables = schema.list_tables(connection)
+    listed = "; ".join(f"{table.name} ({table.size})" for table in tables[:MAX_LISTED])
+    more = f"; and {len(tables) - MAX_LISTED} more" if len(tables) > MAX_LISTED else ""
+    raise SourceError(
+        f"Tables of a database are private until you name those to publish. This one has: {listed or 'none'}{more}.",
+        tables=[table.name for table in tables],
+        hint="Use `--table NAME` (repeatable) or `--all-tables`; "
+        "in the site file `table`, `tables` or `all_tables = true` of the [[source]].",
+    )
+
+
+def _table(connection: sqlalchemy.Connection, name: str) -> Table:
+    # A name with a dot is that of a table in a schema, unless a table has that very name.
+    schema_name, _, table_name = name.rpartition(".")
+    if schema_name and sqlalchemy.inspect(connection).has_table(name):
+        schema_name, table_name = "", name
+    return schema.describe_table(connection, table_name, schema_name or None)
+
+
+def _known_tables(connection: sqlalchemy.Connection, tables: Sequence[Table]) -> dict[str, Table]:
+    """Return the tables to which those that are read may refer: themselves, and others of the database."""
+    known = {table.name: table for table in tables}
+    referred = {(key.table, key.schema) for table in tables for key in table.foreign_keys}
+    others = {*referred, *((name, None) for name in schema.table_names(connection)[:MAX_RELATED])}
+    for name, schema_name in sorted(others, key=str):
+        if name not in known:
+            try:
+                known[name] = schema.describe_table(connection, name, schema_name)
+            except NoSuchTableError:
+                continue  # a foreign key may name a table that was never created
+    return known
 
 
 def _engine(url: str) -> sqlalchemy.Engine:
@@ -80,22 +155,8 @@ def _sqlite(path: str) -> sqlalchemy.Engine:
     return sqlalchemy.create_engine("sqlite://", creator=connect, poolclass=sqlalchemy.NullPool)
 
 
-def _tables(connection: sqlalchemy.Connection, table_name: str | None) -> list[_Table]:
-    inspector = sqlalchemy.inspect(connection)
-    if table_name is None:
-        return [_table(inspector, name, None) for name in sorted(inspector.get_table_names())]
-    schema, _, name = table_name.rpartition(".")
-    return [_table(inspector, name, schema or None)]
-
-
-def _table(inspector: sqlalchemy.Inspector, name: str, schema: str | None) -> _Table:
-    columns = {column["name"]: column["type"] for column in inspector.get_columns(name, schema)}
-    keys = inspector.get_pk_constraint(name, schema).get("constrained_columns") or []
-    return _Table(name, schema, columns, tuple(keys))
-
-
-def _rows(connection: sqlalchemy.Connection, table: _Table, collection: str | None) -> Iterator[Entry]:
-    selectable = sqlalchemy.table(table.name, *map(sqlalchemy.column, table.columns), schema=table.schema)
+def _rows(connection: sqlalchemy.Connection, table: Table, collection: str | None) -> Iterator[Entry]:
+    selectable = table.selectable
     order = [selectable.c[key] for key in table.keys]
     query = sqlalchemy.select(selectable).order_by(*order)
     streamed = connection.execution_options(stream_results=True, yield_per=ROWS_AT_ONCE)
@@ -104,7 +165,7 @@ def _rows(connection: sqlalchemy.Connection, table: _Table, collection: str | No
             yield _entry(cast("Sequence[Any]", tuple(row)), table, collection, number)
 
 
-def _entry(row: Sequence[Any], table: _Table, collection: str | None, number: int) -> Entry:
+def _entry(row: Sequence[Any], table: Table, collection: str | None, number: int) -> Entry:
     cells = dict(zip(table.columns, row, strict=True))
     key = ":".join(str(plain(cells[name])) for name in table.keys)
     where = f"{table.name}:{key}" if key else f"{table.name} row {number}"
