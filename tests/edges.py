@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
-from portico.protocols.edge import Edge, EdgePolicy, EdgeRoute, RenderError
+from portico.protocols.edge import EdgeMiddleware, EdgePolicy, EdgeRoute, RenderError
 from portico.protocols.problems import problem
 from portico.site import Site
 
@@ -15,6 +15,6 @@ def behind_edge(
     routes: Sequence[BaseRoute],
     policy: EdgePolicy | None = None,
     render_error: RenderError = lambda _, error: problem(error),
-) -> Edge:
+) -> EdgeMiddleware:
     route = EdgeRoute(policy or EdgePolicy(), render_error)
-    return Edge(Starlette(routes=routes), site, lambda _: route)
+    return EdgeMiddleware(Starlette(routes=routes), site, lambda _: route)

@@ -26,7 +26,7 @@ from portico.errors import Conflict
 from portico.operations import Context as Work
 from portico.operations import operation
 from portico.protocols import parse_config
-from portico.protocols.edge import Edge, sdk_policy
+from portico.protocols.edge import EdgeMiddleware, sdk_policy
 from portico.protocols.http import CALLER
 from portico.protocols.mcp.errors import refusal
 from portico.protocols.mcp.routes import PATH, build_checked_app
@@ -505,7 +505,7 @@ class Fixtures:
 
 
 @asynccontextmanager
-async def served(parts: Parts) -> AsyncGenerator[Edge]:
+async def served(parts: Parts) -> AsyncGenerator[EdgeMiddleware]:
     server = make_server(parts.site, parts.config, parts.record)
     Fixtures(server, parts.site)
     async with open_transport(server, parts.config) as inside:

@@ -247,7 +247,7 @@ class ActionBinding:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class LlmsLink:
     """A line of llms.txt."""
 
     section: str
@@ -256,7 +256,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class WellKnownDocument:
     """A document at an address that clients know beforehand. Public, and the same for every reader."""
 
     path: str
@@ -290,9 +290,9 @@ class Description:
     """What a site tells of a protocol."""
 
     openapi: Callable[[str], OpenApi] | None = None  # given a question that the site can answer, for examples
-    documents: Sequence[Document] = ()
+    documents: Sequence[WellKnownDocument] = ()
     interfaces: Sequence[Interface] = ()
-    links: Sequence[Link] = ()
+    links: Sequence[LlmsLink] = ()
     uncrawled: Sequence[str] = ()  # paths that robots.txt closes to crawlers
 
 

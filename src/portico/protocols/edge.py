@@ -103,7 +103,7 @@ def sdk_policy(config: Config) -> EdgePolicy:
     return EdgePolicy(check=check, anonymous_scope=ASK)
 
 
-class Edge:
+class EdgeMiddleware:
     def __init__(self, app: ASGIApp, site: Site, route: Callable[[Scope], EdgeRoute]) -> None:
         self._app = app
         self._site = site

@@ -22,7 +22,7 @@ from portico.safety.models import (
     RiskTier,
     VerificationCode,
 )
-from portico.safety.records import AgentRecord, AgentRun, Attempts, Block, Broadcast, Challenge, Grant, Pause
+from portico.safety.records import AgentBlock, AgentRecord, AgentRun, Attempts, Broadcast, Challenge, Grant, Pause
 from portico.safety.transaction import Transaction
 
 CODE_BYTES = 16  # 128 bits
@@ -73,7 +73,9 @@ class Challenges:
         )
         transaction.put(challenge, _retention_end(challenge))
         if challenge.blocks:
-            block = Block(agent=run.agent, reason="; ".join(reasons)[:MAX_NOTE], since=challenge.issued, challenge=id)
+            block = AgentBlock(
+                agent=run.agent, reason="; ".join(reasons)[:MAX_NOTE], since=challenge.issued, challenge=id
+            )
             agent = replace(agent, block=block, pause=None)
             transaction.put(Broadcast(id=id, notice=_block_notification(challenge)))
         else:
@@ -309,7 +311,7 @@ def to_pending_challenge(challenge: Challenge) -> PendingChallenge:
     )
 
 
-def _to_blocked_agent(agent: AgentRecord, block: Block) -> BlockedAgent:
+def _to_blocked_agent(agent: AgentRecord, block: AgentBlock) -> BlockedAgent:
     return BlockedAgent(
         caller=agent.id, agent=block.agent, reason=block.reason, since=block.since, verification_id=block.challenge
     )

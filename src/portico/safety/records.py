@@ -57,7 +57,7 @@ class FinishedRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tr
     error: dict[str, Any] | None = None
 
 
-class Block(msgspec.Struct, frozen=True, kw_only=True):
+class AgentBlock(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     reason: str
     since: datetime
@@ -94,7 +94,7 @@ class AgentRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
     id: str  # the principal
     name: str = ""  # of the caller
-    block: Block | None = None
+    block: AgentBlock | None = None
     pause: Pause | None = None
     runs: tuple[AgentRun, ...] = ()
     window: datetime | None = None  # since when steps are counted

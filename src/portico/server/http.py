@@ -30,7 +30,7 @@ from portico.network import TrustedNetworks
 from portico.operations.webhooks import WebhookClient
 from portico.protocols import Example, NativeListener, Protocol, Readiness, Services
 from portico.protocols import protocols as installed_protocols
-from portico.protocols.edge import Edge
+from portico.protocols.edge import EdgeMiddleware
 from portico.protocols.http import BearerChallenges, Cors
 from portico.server.admission import (
     AddressLimit,
@@ -112,7 +112,7 @@ def application(parts: Parts, protocols: Sequence[Protocol] | None = None) -> Ap
     protocols = installed_protocols() if protocols is None else tuple(protocols)
     mounts = Mounts(protocols, _services(parts, protocols, callbacks, streams))
     app = Starlette(routes=mounts.routes, exception_handlers=_handlers(mounts, record))
-    front = BearerChallenges(Edge(_ErrorSuppressor(app), parts.site, mounts.find), config)
+    front = BearerChallenges(EdgeMiddleware(_ErrorSuppressor(app), parts.site, mounts.find), config)
     limited = VisitorLimits(front, config.limits, streams, _refuse_in_form(mounts, record))
     cancelled = CancelledRequests(limited, partial(render_overload, mounts), record)
     # Outside of all that answers, so that a page elsewhere can read what went wrong, too.

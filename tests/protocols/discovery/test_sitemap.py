@@ -9,7 +9,7 @@ from tests.edges import behind_edge
 from tests.protocols.conftest import Inn, asking, key_of
 
 from portico.protocols.discovery import sitemap
-from portico.protocols.edge import PUBLIC, Edge
+from portico.protocols.edge import PUBLIC, EdgeMiddleware
 from portico.query import MAX_LIMIT
 from portico.server.assembly import Parts
 from portico.store.records import Put, Remove
@@ -30,13 +30,13 @@ async def large(inn: Inn) -> AsyncIterator[Parts]:
         yield parts
 
 
-def crawling(parts: Parts, *, of: Edge | None = None, address: str = "10.0.0.1") -> httpx.AsyncClient:
+def crawling(parts: Parts, *, of: EdgeMiddleware | None = None, address: str = "10.0.0.1") -> httpx.AsyncClient:
     """A client of sitemaps that hold ten items each."""
     transport = httpx.ASGITransport(of or cut_small(parts), client=(address, 1))
     return httpx.AsyncClient(transport=transport, base_url=BASE)
 
 
-def cut_small(parts: Parts) -> Edge:
+def cut_small(parts: Parts) -> EdgeMiddleware:
     routes = sitemap.routes(parts.site, parts.config, lambda: {"rooms": 35, "ledger": 1}, size=SIZE)
     return behind_edge(parts.site, routes, PUBLIC)
 

@@ -6,7 +6,7 @@ from starlette.routing import Route
 
 from portico.ask.events import ItemEvent
 from portico.errors import BadRequest
-from portico.protocols import Description, Link, Mounted, OpenApi, Services
+from portico.protocols import Description, LlmsLink, Mounted, OpenApi, Services
 from portico.protocols.openapi import QUESTIONS, TEXT, content, operation, parameter, problems, response
 from portico.protocols.problems import make_handler
 from portico.requests import Ask, Caller
@@ -28,7 +28,7 @@ def mount(services: Services) -> Mounted:
 
 
 def describe(_: Services) -> Description:
-    return Description(openapi=_openapi, links=(Link("Ask", f"- [Hello]({{base}}{PATH}): one line of text."),))
+    return Description(openapi=_openapi, links=(LlmsLink("Ask", f"- [Hello]({{base}}{PATH}): one line of text."),))
 
 
 def _openapi(question: str) -> OpenApi:

@@ -145,7 +145,7 @@ class CertificateScope(msgspec.Struct, frozen=True):
     max_token_budget: int | None = None
 
 
-class IdentFrame(msgspec.Struct, frozen=True):
+class IdentPayload(msgspec.Struct, frozen=True):
     """The members of a certificate. Others are signed too, but ignored."""
 
     nid: str
@@ -191,7 +191,7 @@ def read_certificate(raw: bytes) -> Certificate:
         raise UntrustedIssuer(f"A certificate may have at most {MAX_CERTIFICATE} bytes")
     try:
         frame = msgspec.json.decode(raw, type=dict[str, Any])
-        ident = msgspec.convert(frame, IdentFrame)
+        ident = msgspec.convert(frame, IdentPayload)
         if not is_nid(ident.nid) or not is_nid(ident.issued_by) or ident.frame not in _FRAMES:
             raise ValueError("not an IdentFrame")
         return _certificate(ident, canonical_body(frame))
@@ -199,7 +199,7 @@ def read_certificate(raw: bytes) -> Certificate:
         raise UntrustedIssuer("The certificate is malformed", hint="Send an IdentFrame as JSON.") from error
 
 
-def _certificate(ident: IdentFrame, signed: bytes) -> Certificate:
+def _certificate(ident: IdentPayload, signed: bytes) -> Certificate:
     scope = ident.scope
     warrant = Warrant(
         frozenset(ident.capabilities),

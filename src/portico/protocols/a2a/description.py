@@ -3,7 +3,7 @@
 from http import HTTPStatus
 from typing import Final
 
-from portico.protocols import Description, Interface, Link, OpenApi, Schema, Services
+from portico.protocols import Description, Interface, LlmsLink, OpenApi, Schema, Services
 from portico.protocols.a2a.card import PATH as CARD_PATH
 from portico.protocols.a2a.card import RPC_PATH
 from portico.protocols.a2a.errors import CODES
@@ -35,7 +35,7 @@ def describe(_: Services) -> Description:
     return Description(
         openapi=_openapi,
         interfaces=(Interface(RPC_PATH, CARD_PATH, JSON, CARD),),
-        links=(Link("Ask", _LINK, 2),),
+        links=(LlmsLink("Ask", _LINK, 2),),
         uncrawled=(RPC_PATH,),
     )
 

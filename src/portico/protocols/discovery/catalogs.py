@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from portico.protocols import Document, Interface, Services
+from portico.protocols import Interface, Services, WellKnownDocument
 from portico.protocols.documents import document, host_label
 from portico.protocols.http import base_of
 from portico.protocols.problems import Answer, make_handler
@@ -25,7 +25,7 @@ def routes(services: Services) -> list[BaseRoute]:
     return [Route(entry.path, _endpoint(entry, services), methods=["GET"]) for entry in entries]
 
 
-def _endpoint(entry: Document, services: Services) -> Answer:
+def _endpoint(entry: WellKnownDocument, services: Services) -> Answer:
     server = services.config.server
 
     async def show(request: Request, _: Caller) -> Response:

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any, Final
 
-from portico.protocols import Description, Document, Link, OpenApi, Services, Tag, resources
+from portico.protocols import Description, LlmsLink, OpenApi, Services, Tag, WellKnownDocument, resources
 from portico.protocols.discovery.catalogs import API_CATALOG_PATH, LINKSET, ai_catalog, api_catalog
 from portico.protocols.discovery.sitemap import XML
 from portico.protocols.http import RESOURCE_METADATA
@@ -33,24 +33,24 @@ def describe(services: Services) -> Description:
     return Description(
         openapi=_openapi,
         documents=(
-            Document(
+            WellKnownDocument(
                 "/.well-known/ai-catalog.json",
                 "application/ai-catalog+json",
                 "Where the cards are",
                 partial(ai_catalog, services),
             ),
-            Document(API_CATALOG_PATH, LINKSET, "The interfaces of the site", partial(api_catalog, services)),
+            WellKnownDocument(API_CATALOG_PATH, LINKSET, "The interfaces of the site", partial(api_catalog, services)),
             *_token_documents(services),
         ),
         links=(
-            Link("Read", _SITEMAP, 1),
-            Link("Do", "- [OpenAPI]({base}/openapi.json): the whole HTTP interface.", 2),
-            Link("Optional", "- [Documentation]({base}/docs): the HTTP interface, for people."),
+            LlmsLink("Read", _SITEMAP, 1),
+            LlmsLink("Do", "- [OpenAPI]({base}/openapi.json): the whole HTTP interface.", 2),
+            LlmsLink("Optional", "- [Documentation]({base}/docs): the HTTP interface, for people."),
         ),
     )
 
 
-def _token_documents(services: Services) -> list[Document]:
+def _token_documents(services: Services) -> list[WellKnownDocument]:
     """Return protected resource metadata (RFC 9728); none without an issuer."""
     config = services.config
 
@@ -66,7 +66,9 @@ def _token_documents(services: Services) -> list[Document]:
         }
 
     return [
-        Document(f"{RESOURCE_METADATA}{path}", JSON, "Who gives out access tokens", partial(make, path), TOKEN_SECONDS)
+        WellKnownDocument(
+            f"{RESOURCE_METADATA}{path}", JSON, "Who gives out access tokens", partial(make, path), TOKEN_SECONDS
+        )
         for path in (resources() if config.oauth.issuer else ())
     ]
 

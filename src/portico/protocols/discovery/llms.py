@@ -9,7 +9,7 @@ from starlette.routing import BaseRoute, Route
 from portico.access.identity import ASK
 from portico.ask.understanding.fields import words_of
 from portico.catalog import Collection, FieldType, Operation
-from portico.protocols import Link, Services
+from portico.protocols import LlmsLink, Services
 from portico.protocols.documents import document
 from portico.protocols.http import base_of
 from portico.protocols.problems import make_handler
@@ -34,7 +34,7 @@ def routes(services: Services) -> list[BaseRoute]:
     return [Route("/llms.txt", make_handler(show), methods=["GET"])]
 
 
-def llms_text(site: Site, services: Services, links: Sequence[Link], caller: Caller, base: str) -> str:
+def llms_text(site: Site, services: Services, links: Sequence[LlmsLink], caller: Caller, base: str) -> str:
     """Return the whole file, limited to what the caller may read and do."""
     counts = services.counts()
     collections = [site.catalog.collections[name] for name in site.access.readable(caller)]
@@ -51,7 +51,7 @@ def llms_text(site: Site, services: Services, links: Sequence[Link], caller: Cal
     return "\n\n".join(parts) + "\n"
 
 
-def _links(links: Sequence[Link], section: str, base: str) -> list[str]:
+def _links(links: Sequence[LlmsLink], section: str, base: str) -> list[str]:
     return [link.text.format(base=base) for link in links if link.section == section]
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from portico import __version__
 from portico.access.identity import ASK
-from portico.protocols import Description, Document, Interface, Link, OpenApi, Schema, Services
+from portico.protocols import Description, Interface, LlmsLink, OpenApi, Schema, Services, WellKnownDocument
 from portico.protocols.documents import host_label
 from portico.protocols.mcp.errors import CODES
 from portico.protocols.mcp.routes import NAME, PATH
@@ -47,12 +47,12 @@ def describe(services: Services) -> Description:
     return Description(
         openapi=lambda _: OpenApi(paths=_paths()),
         documents=(
-            Document(CARD_PATH, CARD, summary, card),
-            Document("/.well-known/mcp/server-card.json", JSON, summary, card),
-            Document("/.well-known/mcp.json", JSON, summary, card),
+            WellKnownDocument(CARD_PATH, CARD, summary, card),
+            WellKnownDocument("/.well-known/mcp/server-card.json", JSON, summary, card),
+            WellKnownDocument("/.well-known/mcp.json", JSON, summary, card),
         ),
         interfaces=(Interface(PATH, CARD_PATH, CARD, CARD),),
-        links=(Link("Ask", _LINK, 1),),
+        links=(LlmsLink("Ask", _LINK, 1),),
         uncrawled=(PATH,),
     )
 

@@ -3,7 +3,7 @@
 from http import HTTPStatus
 from typing import Final
 
-from portico.protocols import Description, Interface, Link, OpenApi, Schema, Services, Tag
+from portico.protocols import Description, Interface, LlmsLink, OpenApi, Schema, Services, Tag
 from portico.protocols.nlweb.answers import FlatAnswer, NlwebAnswer, schema_with_types
 from portico.protocols.nlweb.dialects import V54
 from portico.protocols.nlweb.errors import CODES
@@ -33,7 +33,7 @@ def describe(_: Services) -> Description:
     return Description(
         openapi=_openapi,
         interfaces=(Interface("/ask", "/openapi.json"),),
-        links=(Link("Ask", _LINK, 3),),
+        links=(LlmsLink("Ask", _LINK, 3),),
         uncrawled=("/ask", "/await"),
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias
 
-from portico.protocols import Description, Interface, Link, OpenApi, Schema, Services, Tag
+from portico.protocols import Description, Interface, LlmsLink, OpenApi, Schema, Services, Tag
 from portico.protocols.nwp.authority import (
     AUTHORITY_PATH,
     KEY_PATH,
@@ -73,7 +73,7 @@ def describe(_: Services) -> Description:
     return Description(
         openapi=_openapi,
         interfaces=(Interface(NODE_PATH, MANIFEST_PATH, MANIFEST, MANIFEST),),
-        links=(Link("Read", _LINK, 2),),
+        links=(LlmsLink("Read", _LINK, 2),),
     )
 
 

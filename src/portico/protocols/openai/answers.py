@@ -26,7 +26,7 @@ from portico.ask.languages.localization import phrases
 from portico.ask.outcomes import render_result
 from portico.ask.prose import shorten
 from portico.ask.understanding.fields import words_of
-from portico.protocols.openai.requests import Prompt
+from portico.protocols.openai.requests import ConversationInput
 from portico.protocols.rendering import (
     NOTHING,
     RenderContext,
@@ -71,7 +71,7 @@ class AnswerText:
     """Collects the events of one answer."""
 
     context: RenderContext
-    prompt: Prompt
+    prompt: ConversationInput
     text: str = ""
     clarification: ClarificationEvent | None = None
     interpretation: InterpretationEvent | None = None

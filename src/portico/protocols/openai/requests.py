@@ -55,7 +55,7 @@ class ResponseRequest(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class ConversationInput:
     """A question with what was asked before it."""
 
     text: str
@@ -64,14 +64,14 @@ class Prompt:
     ignored: tuple[str, ...] = ()  # members of the request that have no effect here
 
 
-def read_completion(body: Any) -> tuple[CompletionRequest, Prompt]:
+def read_completion(body: Any) -> tuple[CompletionRequest, ConversationInput]:
     request = _convert(body, CompletionRequest)
     if request.n not in {None, 1}:
         raise InvalidParameter(f"`n` must be 1, not {request.n}", param="n")
     return request, _read_prompt(request.messages, "messages", _ignored(body, CompletionRequest))
 
 
-def read_response(body: Any) -> tuple[ResponseRequest, Prompt]:
+def read_response(body: Any) -> tuple[ResponseRequest, ConversationInput]:
     request = _convert(body, ResponseRequest)
     if request.background:
         raise InvalidParameter("`background` must be false: nothing runs in the background here", param="background")
@@ -108,7 +108,7 @@ def _ignored(body: Mapping[str, Any], kind: type[msgspec.Struct]) -> tuple[str, 
     return tuple(str(name)[:64] for name, value in body.items() if name not in known and value not in (None, [], {}))
 
 
-def _read_prompt(messages: Sequence[InputMessage], param: str, ignored: Iterable[str]) -> Prompt:
+def _read_prompt(messages: Sequence[InputMessage], param: str, ignored: Iterable[str]) -> ConversationInput:
     if not messages or messages[-1].role != "user":
         raise InvalidParameter(f"The last entry of `{param}` must have the role `user`", param=param, hint=_EXAMPLE)
     texts = [_text_of(message, f"{param}[{place}]") for place, message in enumerate(messages)]
@@ -116,7 +116,7 @@ def _read_prompt(messages: Sequence[InputMessage], param: str, ignored: Iterable
     if not texts[-1].strip():
         raise InvalidParameter(f"The last entry of `{param}` is empty", param=param, hint=_EXAMPLE)
     has_system = any(message.role in _SYSTEM for message in messages)
-    return Prompt(
+    return ConversationInput(
         questions[-1],
         tuple(text[:MAX_PREVIOUS_TEXT] for text in questions[:-1][-MAX_PREVIOUS:]),
         "\n".join(texts),

@@ -33,7 +33,7 @@ from portico.protocols.openai import COMPLETIONS_PATH, MODELS_PATH, RESPONSES_PA
 from portico.protocols.openai.answers import AnswerText
 from portico.protocols.openai.completions import Completion
 from portico.protocols.openai.errors import HEADERS, InvalidParameter, UnknownModel, error_body, render_error
-from portico.protocols.openai.requests import Prompt, collection_of, read_completion, read_response
+from portico.protocols.openai.requests import ConversationInput, collection_of, read_completion, read_response
 from portico.protocols.openai.responses import ResponseBuilder
 from portico.protocols.openai.settings import OpenaiSettings
 from portico.protocols.problems import BROKEN
@@ -129,7 +129,7 @@ class OpenaiEndpoint:
         limits = self._site.limits
         return decode(await read_body(request, limits.payload_bytes), limits)
 
-    def _ask(self, request: Request, prompt: Prompt, collections: tuple[str, ...]) -> Ask:
+    def _ask(self, request: Request, prompt: ConversationInput, collections: tuple[str, ...]) -> Ask:
         is_question = "?" in prompt.text or "？" in prompt.text or prompt.previous or self._config.ask.has_model
         mode: Mode = "generate" if is_question else "summarize"
         return Ask(

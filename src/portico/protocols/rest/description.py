@@ -15,7 +15,7 @@ from msgspec import Meta
 from portico.catalog import JsonSchema, Operation
 from portico.config import Config
 from portico.operations import schema_hook
-from portico.protocols import Description, Interface, Link, OpenApi, Schema, Services, Tag
+from portico.protocols import Description, Interface, LlmsLink, OpenApi, Schema, Services, Tag
 from portico.protocols.openapi import (
     DOCUMENT_PROBLEMS,
     ID,
@@ -139,7 +139,7 @@ def describe(services: Services) -> Description:
     return Description(
         openapi=lambda _: _openapi(services.site, services.config),
         interfaces=(Interface(PATH, "/openapi.json"),),
-        links=(Link("Do", _LINK, 1),),
+        links=(LlmsLink("Do", _LINK, 1),),
         uncrawled=(PATH, TASKS_PATH),
     )
 
