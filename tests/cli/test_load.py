@@ -296,13 +296,53 @@ def test_several_sources_load_at_once_and_are_summed(portico: Portico, examples:
     assert ids(portico, "prices") == ["a1", "a2", "a3", "b1", "b2"]
 
 
-def test_people_read_one_line_for_each_source(portico: Portico, examples: Path, tmp_path: Path) -> None:
+def test_people_read_what_became_of_each_source(portico: Portico, examples: Path, tmp_path: Path) -> None:
     shutil.copy(examples / "prices.csv", tmp_path)
 
     done = portico("load", "prices.csv", "--store", "sqlite:///s.db")
 
-    assert len(done.out.splitlines()) == 1
-    assert "prices.csv: 3 added, 0 changed, 0 unchanged, 0 removed, 0 failed in " in done.out
+    lines = done.out.splitlines()
+    assert lines[0].startswith("prices.csv: 3 added, 0 changed, 0 unchanged, 0 removed, 0 failed in ")
+    assert lines[2].split() == ["field", "type", "role", "filled", "example"]
+    assert lines[-1] == "All is well: every record was loaded and every value understood."
+
+
+def test_a_source_that_cannot_be_read_does_not_stop_the_others(portico: Portico, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,name\na,Apple\n")
+    (tmp_path / "b.csv").write_text("id,name\nb,Pear\n")
+
+    done = portico("load", "a.csv", "missing.csv", "b.csv", "-c", "fruits", "--store", "sqlite:///s.db")
+    as_json = portico("load", "a.csv", "missing.csv", "b.csv", "-c", "fruits", "--store", "sqlite:///s.db", "--json")
+
+    assert (done.code, as_json.code) == (1, 1)
+    assert "missing.csv: There is no file or folder 'missing.csv'" in done.err
+    assert done.out.splitlines()[-1] == "Not all is well: missing.csv could not be read; see above."
+    assert json.loads(as_json.out)["failures"] == [
+        {"where": "missing.csv", "reason": "There is no file or folder 'missing.csv'."}
+    ]
+    assert ids(portico, "fruits") == ["a", "b"]
+
+
+def test_a_source_of_the_site_file_that_cannot_be_read_does_not_stop_the_others(
+    portico: Portico, tmp_path: Path
+) -> None:
+    (tmp_path / "b.csv").write_text("id,name\nb,Pear\n")
+    (tmp_path / "portico.toml").write_text('[[source]]\nurl = "missing.csv"\n[[source]]\nurl = "b.csv"\n')
+
+    done = portico("load", "--json")
+
+    assert done.code == 1
+    loaded = json.loads(done.out)
+    assert summary(loaded) == counts(added=1)
+    assert [source.get("error", "") != "" for source in loaded["sources"]] == [True, False]
+
+
+def test_an_encoding_can_be_named(portico: Portico, tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_bytes("id,name\na,Kräuterñá\n".encode("cp850"))
+
+    portico("load", "p.csv", "--encoding", "cp850", "--store", "sqlite:///s.db")
+
+    assert portico("call", "get_p", "id=a", "--store", "sqlite:///s.db").json["name"] == "Kräuterñá"
 
 
 def test_options_give_an_id_field_and_a_type(portico: Portico, tmp_path: Path) -> None:

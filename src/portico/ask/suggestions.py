@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice, zip_longest
+from math import floor, log10
 from statistics import median_low
 from typing import Any, cast
 
@@ -11,11 +12,12 @@ from portico.ask.events import Constraint
 from portico.ask.facts import price_of
 from portico.ask.languages.localization import best_language, phrases
 from portico.ask.understanding.fields import words_of
-from portico.catalog import Collection, seconds
+from portico.catalog import Collection, FieldType, seconds
 
 MAX_STARTERS = 5
 MAX_FOLLOWUPS = 4  # questions to go on with
 MAX_NARROWER = 2  # of these
+MAX_QUESTIONS = 3  # about collections that were loaded
 MIN_ITEMS = 3  # items that can be told apart
 MAX_NAME = 80  # characters of a name in a question
 STEP = 5  # minutes
@@ -31,6 +33,12 @@ _SIGNS: Mapping[str, frozenset[str]] = {
     "rating": frozenset({"aggregateRating", "aggregateRating.ratingValue"}),
 }
 
+# Fields whose values are common to several items.
+_GROUPING = frozenset(
+    {"category", "categories", "kind", "genre", "type", "product_type", "cuisine", "recipecuisine", "brand", "vendor",
+     "artist", "author", "city", "town", "country", "region", "place", "department", "topic", "section"}
+)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class SuggestionTemplates:
@@ -41,6 +49,7 @@ class SuggestionTemplates:
     about: str
     first: Mapping[str, str] = field(default_factory=dict[str, str])  # by what a collection can be asked by
     narrower: Mapping[str, str] = field(default_factory=dict[str, str])
+    below: str = ""  # what is asked for, and a price
     capitals: bool = False  # a title keeps its own within a sentence
 
 
@@ -63,6 +72,7 @@ TEMPLATES: Mapping[str, SuggestionTemplates] = {
             "published": "The newest",
             "diet": "Only {}",
         },
+        "{} under {}",
     ),
     "de": SuggestionTemplates(
         "Erzähl mir mehr über {}",
@@ -82,6 +92,7 @@ TEMPLATES: Mapping[str, SuggestionTemplates] = {
             "published": "Das neueste",
             "diet": "Nur {}",
         },
+        "{} unter {}",
         capitals=True,
     ),
     "es": SuggestionTemplates(
@@ -102,6 +113,7 @@ TEMPLATES: Mapping[str, SuggestionTemplates] = {
             "published": "Lo más nuevo",
             "diet": "Solo {}",
         },
+        "{} por menos de {}",
     ),
     "fr": SuggestionTemplates(
         "Dites-m’en plus sur {}",
@@ -121,6 +133,7 @@ TEMPLATES: Mapping[str, SuggestionTemplates] = {
             "published": "Le plus récent",
             "diet": "Seulement {}",
         },
+        "{} à moins de {}",
     ),
     "ar": SuggestionTemplates("أخبرني المزيد عن {}", "شيء مثل {}", "{}"),
     "ja": SuggestionTemplates("{}について詳しく教えて", "{}のようなもの", "{}について教えて"),
@@ -148,6 +161,47 @@ def _title_of(collection: Collection, language: str) -> str:
     if not TEMPLATES[language].first or title.lower() != own.noun(kind, 2).lower():
         return title  # and what is not read in a language is better found by its own name
     return phrases(language).noun(kind, 2)
+
+
+def example_questions(samples: Sequence[tuple[Collection, Mapping[str, Any]]], language: str) -> tuple[str, ...]:
+    """Return questions about collections, each with values of its fields. The items with these values answer them."""
+    tag = best_language(language, tuple(TEMPLATES))
+    by_collection = [list(_questions_about(collection, values, tag)) for collection, values in samples]
+    # Of each collection another kind of question, before a second one of any.
+    turned = [questions[number % 3 :] + questions[: number % 3] for number, questions in enumerate(by_collection)]
+    questions = chain.from_iterable(zip_longest(*turned, fillvalue=""))
+    return tuple(islice(dict.fromkeys(question for question in questions if question), MAX_QUESTIONS))
+
+
+def _questions_about(collection: Collection, values: Mapping[str, Any], tag: str) -> Iterator[str]:
+    """Yield a question about a title, one about a number and one about a word of the examples."""
+    ways = TEMPLATES[tag]
+    texts = {name: value for name, value in values.items() if isinstance(value, str) and 0 < len(value) <= MAX_NAME}
+    title = " ".join(texts.get(collection.field_for("title"), "").split())
+    if title:
+        yield ways.more.format(phrases(tag).name(title))
+    kind = _title_of(collection, tag).replace("_", " ")
+    price = values.get(collection.field_for("price"))
+    if isinstance(price, int | float) and price > 0 and ways.below:
+        yield ways.below.format(kind[:1].upper() + kind[1:], _round_up(price))
+    word = next((texts[name] for name in _word_fields(collection) if name in texts), "")
+    if word:
+        yield ways.about.format(" ".join(word.split()))
+
+
+def _word_fields(collection: Collection) -> list[str]:
+    """Return the fields of texts whose values may be words to ask for, those that group items first."""
+    taken = {collection.field_for(role) for role in ("title", "description", "image", "link")}
+    fields = [spec for spec in collection.fields.values() if spec.type is FieldType.STRING and spec.name not in taken]
+    names = [spec.name for spec in fields if not spec.format and not spec.target and spec.name[:1] not in "@_"]
+    return sorted(names, key=lambda name: name.lower() not in _GROUPING)
+
+
+def _round_up(price: float) -> str:
+    """Return the next number above a price that a person would name: 50 above 39."""
+    step = 10 ** floor(log10(price))
+    above = next(factor * step for factor in (2, 5, 10, 20) if factor * step > price)
+    return f"{above:g}" if above < 1_000_000 else f"{above:.0f}"
 
 
 def followups(

@@ -9,12 +9,18 @@ import typer
 
 from portico.cli.options import JsonOption, SiteOption, StoreOption
 from portico.cli.sites import load_all, load_config, site_store
-from portico.cli.terminal import ProgressBar, err, out, plain, print_json
+from portico.cli.terminal import ProgressBar, print_json
 from portico.config import Config, check_sources
+from portico.errors import SourceError
 from portico.redaction import redact_url
 
 if TYPE_CHECKING:
     from portico.sources.reports import LoadReport
+
+READING = "How sources are read"
+TABLES = "Databases and tables"
+CRAWLING = "Web sites"
+REPORTING = "Report"
 
 
 def load(
@@ -30,34 +36,67 @@ def load(
     ] = None,
     site: SiteOption = None,
     store: StoreOption = None,
+    embed: Annotated[bool, typer.Option(help="Compute vectors now, instead of leaving it to the server.")] = False,
     format: Annotated[
         str | None,
-        typer.Option(help="Format of the source. Default: detected.", show_default=False),
+        typer.Option(help="Format of the source. Default: detected.", show_default=False, rich_help_panel=READING),
     ] = None,
+    encoding: Annotated[
+        str,
+        typer.Option(
+            help="Encoding of text files, such as cp1252. Default: detected.",
+            show_default=False,
+            rich_help_panel=READING,
+        ),
+    ] = "",
     id_field: Annotated[
-        str | None, typer.Option(help="Field that holds the ID of an item.", show_default=False)
+        str | None,
+        typer.Option(help="Field that holds the ID of an item.", show_default=False, rich_help_panel=READING),
     ] = None,
     table: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Publish this table or view of a database. Repeatable.", show_default=False),
+        typer.Option(
+            metavar="NAME",
+            help="Publish this table or view of a database. Repeatable.",
+            show_default=False,
+            rich_help_panel=TABLES,
+        ),
     ] = None,
     all_tables: Annotated[
-        bool, typer.Option("--all-tables", help="Publish all tables of a database, without views.")
+        bool,
+        typer.Option("--all-tables", help="Publish all tables of a database, without views.", rich_help_panel=TABLES),
     ] = False,
     group_by: Annotated[
         str | None,
-        typer.Option(help="Make one item of consecutive rows with the same value of this field.", show_default=False),
+        typer.Option(
+            help="Make one item of consecutive rows with the same value of this field.",
+            show_default=False,
+            rich_help_panel=TABLES,
+        ),
     ] = None,
     type: Annotated[
-        str | None, typer.Option(help="schema.org type of records that have none.", show_default=False)
+        str | None,
+        typer.Option(help="schema.org type of records that have none.", show_default=False, rich_help_panel=READING),
     ] = None,
-    max_pages: Annotated[int, typer.Option(help="Maximum number of pages to crawl.")] = 1000,
-    delay: Annotated[float, typer.Option(help="Seconds between requests of a crawl.")] = 1.0,
+    base_url: Annotated[
+        str,
+        typer.Option(
+            help="Where the files of a folder, or the items of a table, are on the web.",
+            show_default=False,
+            rich_help_panel=READING,
+        ),
+    ] = "",
+    max_pages: Annotated[int, typer.Option(help="Maximum number of pages to crawl.", rich_help_panel=CRAWLING)] = 1000,
+    delay: Annotated[float, typer.Option(help="Seconds between requests of a crawl.", rich_help_panel=CRAWLING)] = 1.0,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="Allow this host to have a private address.", show_default=False)
+        list[str] | None,
+        typer.Option(
+            help="Allow this host to have a private address. Repeatable.", show_default=False, rich_help_panel=CRAWLING
+        ),
     ] = None,
-    strict: Annotated[bool, typer.Option(help="Exit with 1 if any record is invalid.")] = False,
-    embed: Annotated[bool, typer.Option(help="Compute vectors now, instead of leaving it to the server.")] = False,
+    strict: Annotated[
+        bool, typer.Option(help="Exit with 1 if anything was lost or is in doubt.", rich_help_panel=REPORTING)
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Load sources into the store. Without SOURCE, load all sources of the site file.
@@ -68,16 +107,19 @@ def load(
 
         portico load menu.jsonld feed+https://example.com/news.rss sitemap+https://example.com/sitemap.xml
     """
+    from portico.cli.load_report import make_report, print_failures, print_report, report_json
     from portico.sources.registry import SourceOptions
 
     config = load_config(site, store)
     options = SourceOptions(
         format=format,
+        encoding=encoding,
         id_field=id_field,
         tables=tuple(table or ()),
         all_tables=all_tables,
         group_by=group_by or "",
         type=type,
+        base_url=base_url,
         max_pages=max_pages,
         delay=delay,
         allow_hosts=(*config.allow_hosts, *(allow_host or ())),
@@ -85,12 +127,17 @@ def load(
     if sources:
         work = _load_some(config, sources, collection, options, quiet=as_json)
     else:
-        work = load_all(config, quiet=as_json)
+        work = load_all(config, quiet=as_json, keep_going=True)
     reports: list[LoadReport] = asyncio.run(work)
     if embed:
         asyncio.run(_embed(config, quiet=as_json))
-    print_reports(reports, as_json)
-    if strict and any(report.failed for report in reports):
+    report = make_report(reports, config)
+    print_failures(reports)
+    if as_json:
+        print_json(report_json(report))
+    else:
+        print_report(report, site_options(site, store))
+    if any(report.error for report in reports) or (strict and not report.is_lossless):
         raise typer.Exit(1)
 
 
@@ -100,16 +147,22 @@ async def _load_some(
     from portico.cli.tables import choose_tables
     from portico.sources.ingest import collection_for, ingest
     from portico.sources.registry import open_source
+    from portico.sources.reports import LoadReport
 
     check_sources(urls)
     chosen = [(url, source_options) for url in urls for source_options in choose_tables(url, options, collection)]
     async with site_store(config) as store:
         reports: list[LoadReport] = []
         for url, source_options in chosen:
-            source = open_source(url, source_options)
             with ProgressBar(redact_url(url), quiet) as bar:
                 name = collection or collection_for(url, source_options.table)
-                report = await ingest(store, source, name, declared=config.collection, on_progress=bar.show_report)
+                try:
+                    source = open_source(url, source_options)
+                    report = await ingest(store, source, name, declared=config.collection, on_progress=bar.show_report)
+                except SourceError as error:
+                    if len(chosen) == 1:
+                        raise
+                    report = LoadReport(redact_url(url), error=str(error))
                 reports.append(replace(report, source=redact_url(url)))
         return reports
 
@@ -121,23 +174,7 @@ async def _embed(config: Config, *, quiet: bool) -> None:
         await embed_everything(config, bar.update)
 
 
-def print_reports(reports: "Sequence[LoadReport]", as_json: bool) -> None:
-    for bad in (bad for report in reports for bad in report.failures):
-        err.print(f"[yellow]{plain(bad.where)}[/]: {plain(bad.reason)}", highlight=False, soft_wrap=True)
-    left_out = sum(report.failed - len(report.failures) for report in reports)
-    if left_out:
-        err.print(f"[yellow]… and {left_out} more invalid records[/]")
-    for report in reports:
-        if report.has_gap:
-            says = "part of it could not be read, so no items were removed"
-            err.print(f"[yellow]{plain(report.source)}[/]: {says}", highlight=False, soft_wrap=True)
-    counts = ("added", "changed", "unchanged", "removed", "failed")
-    total = {name: sum(getattr(report, name) for report in reports) for name in counts}
-    if as_json:
-        sources = [{"source": r.source, **{n: getattr(r, n) for n in counts}} for r in reports]
-        failures = [{"where": b.where, "reason": b.reason} for r in reports for b in r.failures]
-        print_json({**total, "sources": sources, "failures": failures})
-        return
-    for report in reports:
-        says = ", ".join(f"{getattr(report, name):,} {name}" for name in counts)
-        out.print(f"{plain(report.source)}: {says} in {report.seconds:.1f} s", highlight=False, soft_wrap=True)
+def site_options(site: str | None, store: str | None) -> list[str]:
+    """Return the options by which another command finds the same site."""
+    chosen = (("--site", site), ("--store", redact_url(store) if store else None))
+    return [part for name, value in chosen if value for part in (name, value)]

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from portico.cli.load import print_reports
 from portico.cli.options import LogLevelOption, SiteOption, StoreOption, port_option
 from portico.cli.sites import demo_config, load_all, load_config
 from portico.cli.terminal import err
@@ -83,7 +82,11 @@ def _serve(
     if load:
         err.print(f"Loading {config.site.name} into {redact_url(config.store_url)}", highlight=False)
         if err.is_terminal:  # a person reads progress, not a log
-            print_reports(asyncio.run(load_all(config, quiet=False)), as_json=False)
+            from portico.cli.load_report import make_report, print_failures, print_report
+
+            reports = asyncio.run(load_all(config, quiet=False))
+            print_failures(reports)
+            print_report(make_report(reports, config))
         else:
             asyncio.run(load_all(config, quiet=True, record=JsonLog(level=server.log_level)))
     run_server(config, partial(JsonLog, seconds=0.1, level=server.log_level), print_banner)

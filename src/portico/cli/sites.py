@@ -44,13 +44,16 @@ def demo_config() -> Config:
     return msgspec.structs.replace(read_config(path), store=store)
 
 
-async def load_all(config: Config, *, quiet: bool, record: "Recorder | None" = None) -> list["LoadReport"]:
+async def load_all(
+    config: Config, *, quiet: bool, record: "Recorder | None" = None, keep_going: bool = False
+) -> list["LoadReport"]:
+    """Load the sources of the site file. With `keep_going`, one that cannot be read does not stop the others."""
     from portico.sources.ingest import load_sources
     from portico.telemetry import discard
 
     async with site_store(config) as store:
         with ProgressBar(config.site.name, quiet) as bar:
-            return await load_sources(config, store, record or discard, bar.show_report)
+            return await load_sources(config, store, record or discard, bar.show_report, keep_going=keep_going)
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ import msgspec
 
 from portico.catalog import Collection
 from portico.config import Config, SourceSettings, resolve_location
+from portico.errors import SourceError
 from portico.items import content_hash, problem_with
 from portico.redaction import redact_url
 from portico.sources.freshness import LoadStatus, State, load_status, save_status
@@ -316,13 +317,30 @@ async def _adoption_rule(settings: SourceSettings, config: Config, store: Store)
 
 
 async def load_sources(
-    config: Config, store: Store, record: Recorder, on_progress: Callable[[LoadReport], None] = lambda _: None
+    config: Config,
+    store: Store,
+    record: Recorder,
+    on_progress: ProgressCallback = lambda _: None,
+    *,
+    keep_going: bool = False,
 ) -> list[LoadReport]:
-    """Bring the store up to date with every [[source]] of the site file."""
+    """Bring the store up to date with every [[source]] of the site file.
+
+    With `keep_going`, a source that cannot be read gives a report with an error instead of stopping the others. The
+    only source of a site still raises.
+    """
     reports: list[LoadReport] = []
     for settings in config.source:
-        reports.append(report := await load_source(settings, config, store, record, on_progress))
-        await save_status(store.notes, settings, status_of(report))
+        try:
+            report = await load_source(settings, config, store, record, on_progress)
+            status = status_of(report)
+        except SourceError as error:
+            if not keep_going or len(config.source) == 1:
+                raise
+            report = LoadReport(redact_url(settings.url), error=str(error))
+            status = LoadStatus(state="failed", at=datetime.now(UTC), error=error.message)
+        reports.append(report)
+        await save_status(store.notes, settings, status)
     return reports
 
 

@@ -1,12 +1,12 @@
 """What a load made of a source: counts, the collections with their fields, doubts and remarks. Reads nothing itself."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from portico.catalog import FieldType
+from portico.catalog import FieldType, Role, widen
 from portico.sources.records import BadRecord, Doubt, Remark
 
 MAX_FAILURES = 100
@@ -18,7 +18,7 @@ class FieldReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a field holds. Its name is the key in `CollectionReport.fields`."""
 
     type: FieldType
-    role: str = ""
+    role: Role | Literal[""] = ""
     format: str = ""
     unit: str = ""
     coverage: float = 0.0  # the share of items with a value of this type, 0..1
@@ -54,6 +54,7 @@ class LoadReport:
     doubts: tuple[Doubt, ...] = field(default=())
     doubt_count: int = 0  # of all doubts
     remarks: tuple[Remark, ...] = field(default=())
+    error: str = ""  # why the source could not be read at all, or not to its end
 
     @property
     def read(self) -> int:
@@ -62,4 +63,48 @@ class LoadReport:
     @property
     def is_lossless(self) -> bool:
         """Whether every record was loaded and every value was understood."""
-        return not (self.failed or self.has_gap or self.doubt_count)
+        return not (self.failed or self.has_gap or self.doubt_count or self.error)
+
+
+@dataclass(frozen=True, slots=True)
+class DoubtGroup:
+    """Doubts of one kind about one field, such as twelve prices that are no numbers."""
+
+    first: Doubt
+    count: int
+
+
+def group_doubts(doubts: Iterable[Doubt]) -> list[DoubtGroup]:
+    """Return the doubts grouped by field, reason and setting, in the order of the first of each group."""
+
+    groups: dict[tuple[str, str, str], list[Doubt]] = {}
+    for doubt in doubts:
+        # Without a field, each doubt is about a place of its own.
+        subject = (doubt.field, doubt.setting) if doubt.field else (doubt.place, doubt.value)
+        groups.setdefault((*subject, doubt.reason), []).append(doubt)
+    return [DoubtGroup(group[0], len(group)) for group in groups.values()]
+
+
+def merge_collections(reports: Iterable[LoadReport]) -> dict[str, CollectionReport]:
+    """Return the collections of several sources. One that several sources fill has the items and fields of all."""
+    merged: dict[str, CollectionReport] = {}
+    for report in reports:
+        for name, collection in report.collections.items():
+            merged[name] = _merge(merged[name], collection) if name in merged else collection
+    return merged
+
+
+def _merge(one: CollectionReport, other: CollectionReport) -> CollectionReport:
+    items = one.items + other.items
+    fields: dict[str, FieldReport] = {}
+    for name in (*one.fields, *(name for name in other.fields if name not in one.fields)):
+        sides = [(part.items, part.fields[name]) for part in (one, other) if name in part.fields]
+        first, last = sides[0][1], sides[-1][1]
+        fields[name] = msgspec.structs.replace(
+            first,
+            type=widen(first.type, last.type),
+            role=first.role or last.role,
+            coverage=sum(count * spec.coverage for count, spec in sides) / items if items else 0.0,
+            example=last.example if first.example is None else first.example,
+        )
+    return CollectionReport(items=items, fields=fields)
