@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias, cast
 import rfc8785
 
 from portico.errors import ConfigError, UnknownCollection, UnknownField, UnknownOperation
-from portico.items import MAX_NUMBER
+from portico.items import MAX_NUMBER, TITLES
 
 OPERATIONS = "_operations"  # the private collection that OpenAPI documents are loaded into
 ID = "id"  # the name of an item's id in filters, orders and projections
@@ -90,6 +90,11 @@ _SEGMENT = re.compile(r"[\w@$:-]{1,128}\Z")
 _COLLECTION = re.compile(r"[\w-]{1,128}\Z")
 _MAX_INTEGER = 2**63 - 1
 MAX_FLOAT32 = 3.4e38
+_NAMING: tuple["Role", ...] = ("title", "given_name", "family_name")
+_NOT_NAMING = frozenset({"id", "@id", "@context", "url", "image", "inLanguage", "language", "priceCurrency"})
+_MAX_SHORT = 120  # characters of a text that may stand for a title
+# A text with letters, and neither an address nor one word with digits in it, as codes, dates and hashes are.
+_PHRASE = re.compile(r"(?!\S*(?:://|@))(?!\S*\d\S*\s*\Z)[^\n]*[^\W\d_]")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_INSTANT = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 _LAST_INSTANT = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
@@ -328,6 +333,12 @@ class Collection:
     details: tuple[str, ...] = ()  # fields to ask the user for when a question is vague
     roles: Mapping[Role, str] = field(default_factory=dict[Role, str])  # the fields that the site file names for roles
     unknown: Literal["refuse", "keep"] = "refuse"  # fields that a caller writes and the collection does not have
+    by_role: Mapping[Role, str] = field(init=False, repr=False, compare=False)  # the path of each role's field
+
+    def __post_init__(self) -> None:
+        named = {spec.role: spec.where for spec in reversed(tuple(self.fields.values())) if spec.role}
+        chosen = {role: self.fields[name].where if name in self.fields else name for role, name in self.roles.items()}
+        object.__setattr__(self, "by_role", {**named, **{role: path for role, path in chosen.items() if path}})
 
     @property
     def one(self) -> str:
@@ -349,6 +360,28 @@ class Collection:
     def field_for(self, role: Role) -> str:
         """Return the name of the field with a role; empty if there is none."""
         return self.roles.get(role) or next((spec.name for spec in self.fields.values() if spec.role == role), "")
+
+    @property
+    def title_fields(self) -> tuple[str, ...]:
+        """The fields that name an item: those of the roles, then those that schema.org has for it."""
+        roles = (self.by_role.get(role, "") for role in _NAMING)
+        return tuple(dict.fromkeys((*filter(None, roles), *TITLES)))
+
+    def value_for(self, role: Role, data: Mapping[str, Any]) -> Any:
+        """Return what an item has in the field with a role; None without one."""
+        path = self.by_role.get(role)
+        return scalar_at(data, path) if path else None
+
+    def title_of(self, data: Mapping[str, Any]) -> str:
+        """Return what an item is called; empty if no text of it says.
+
+        The field with the role counts before a person's two names, and these before the names that schema.org has. A
+        record of no schema.org type that has none of them is called by another short text.
+        """
+        title = _name_in(self.value_for("title", data))
+        person = " ".join(filter(None, (_name_in(self.value_for(role, data)) for role in _NAMING[1:])))
+        named = title or person or next(filter(None, (_name_in(data.get(name)) for name in TITLES)), "")
+        return named or ("" if "@type" in data else _short_text(data))
 
     def field(self, path: str) -> Field:
         """Return the field at a path. Below an object, an array or a field of any type, every path may exist."""
@@ -392,6 +425,31 @@ class Collection:
             ):
                 additions[name] = Field(name, kind)
         return replace(self, fields={**self.fields, **additions}) if additions else self
+
+
+def _name_in(value: Any) -> str:
+    """Return a name: a text, a number that stands for one, or the first text of a list; empty for anything else."""
+    match value:
+        case str():
+            return value if value.strip() else ""
+        case bool():
+            return ""
+        case int() | float():
+            return str(value)
+        case [str() as first, *_]:
+            return first if first.strip() else ""
+        case _:
+            return ""
+
+
+def _short_text(data: Mapping[str, Any]) -> str:
+    """Return a text that may stand for the title of a record: several words, else one; no code, date or address."""
+    texts = [
+        value
+        for name, value in data.items()
+        if isinstance(value, str) and name not in _NOT_NAMING and len(value) <= _MAX_SHORT and _PHRASE.match(value)
+    ]
+    return next((text for text in texts if " " in text.strip()), texts[0] if texts else "")
 
 
 def anchor_of(schema: Mapping[str, Any]) -> str:

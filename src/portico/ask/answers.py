@@ -20,6 +20,7 @@ from portico.ask.understanding.constraints import is_factual
 from portico.ask.understanding.kinds import ADVERBIAL_QUESTIONS, QUESTION_WORDS, WHAT_WORDS
 from portico.catalog import singular
 from portico.items import TITLES, Item
+from portico.presentation import repeated_fields
 from portico.search.index.text import STEMMERS, UNSEARCHED_FIELDS, Term, fold, parse_text_query, stemmer, words
 
 MAX_SENTENCE = 400  # characters; a longer one is cut at a word
@@ -429,7 +430,8 @@ def _iter_prose(value: Any, depth: int) -> Iterator[str]:
         case Mapping() if depth < MAX_DEPTH:
             data = cast("Data", value)
             text_fields = [name for name in TEXT_FIELDS if name in data]
-            for name in text_fields or [name for name in data if name not in UNSEARCHED_FIELDS and name not in TITLES]:
+            known = UNSEARCHED_FIELDS | set(TITLES) | (repeated_fields(data) if not text_fields else set[str]())
+            for name in text_fields or [name for name in data if name not in known]:
                 yield from _iter_prose(data[name], depth + 1)
         case _:
             pass

@@ -29,6 +29,7 @@ from portico.ask.events import (
     OperationEvent,
     TaskEvent,
 )
+from portico.ask.item_finder import ItemFinder
 from portico.ask.languages.localization import Phrases
 from portico.ask.outcomes import ids_in
 from portico.ask.understanding.fields import words_of
@@ -38,7 +39,7 @@ from portico.errors import TaskCancelled
 from portico.items import Item, title_of
 from portico.query import Query
 from portico.requests import Ask, Call, Outcome, Task
-from portico.search.finder import Finder, SearchTarget
+from portico.search.finder import SearchTarget
 
 NAME_SEARCH_DEPTH = 20  # hits that may be the item that a command names
 MAX_OFFERED = 24  # items; if a command may be about more of them, none are offered
@@ -64,8 +65,8 @@ class AskContext:
 class CommandRunner:
     """Turns a question that is a command into a call of its operation."""
 
-    def __init__(self, finder: Finder, catalog: Callable[[], Catalog]) -> None:
-        self._finder = finder
+    def __init__(self, items: ItemFinder, catalog: Callable[[], Catalog]) -> None:
+        self._items = items
         self._catalog = catalog
 
     async def run(self, ask: Ask, context: AskContext, phrases: Phrases) -> AsyncGenerator[Event]:
@@ -111,8 +112,8 @@ class CommandRunner:
         """Return the items that a result names by their ids, out of the collections that the caller may read."""
         collections = self._catalog().collections
         ids_by_collection = ids_in(result, [collections[name] for name in readable])
-        held = [await self._finder.store.items.get_many(name, ids) for name, ids in ids_by_collection.items()]
-        return tuple(item for items in held for item in items.values())
+        held = [await self._items.get_many(name, ids) for name, ids in ids_by_collection.items()]
+        return tuple(item for items in held for item in items)
 
     async def _with_items(self, command: Command, text: str, context: AskContext, phrases: Phrases) -> Command:
         """Replace names of items by their ids in the parameters that are named after a kind of item."""
@@ -130,7 +131,7 @@ class CommandRunner:
     ) -> Command:
         """Fill a parameter with the item that an answer names by its ID or title."""
         answer = str(command.params[name])[:MAX_ANSWER]
-        item = await self._finder.store.items.get(collection, answer) if answer.isprintable() else None
+        item = await self._items.get(collection, answer) if answer.isprintable() else None
         near = [] if item else await self._search_by_name(collection, answer, revision)
         matches = [item] if item else match_answer(answer, near)
         why = "" if matches else phrases.nothing_for(answer[:200])
@@ -164,12 +165,12 @@ class CommandRunner:
             why = phrases.unbookable(title_of(matches[0].data) or matches[0].id)
         choices = accepted or [item for item in near if accepts_item(operation, item)]
         if not choices:
-            page = await self._finder.find(Query(collection, limit=SCAN_LIMIT))
+            page = await self._items.find(Query(collection, limit=SCAN_LIMIT))
             choices = [item for item in page.items if accepts_item(operation, item)]
             is_few = not page.cursor and len(choices) <= MAX_OFFERED
             return command.without_param(name, ItemChoice(labels(choices) if is_few else (), why))
         return command.without_param(name, ItemChoice(labels(choices)[:MAX_OPTIONS], why))
 
     async def _search_by_name(self, collection: str, text: str, revision: int) -> list[Item]:
-        hits, _ = await self._finder.find_across([SearchTarget(collection)], text, NAME_SEARCH_DEPTH, revision)
+        hits, _ = await self._items.find_across([SearchTarget(collection)], text, NAME_SEARCH_DEPTH, revision)
         return [hit.item for hit in hits]

@@ -17,6 +17,7 @@ from portico.ask.prose import plain_text, shorten
 from portico.ask.understanding.fields import label_of
 from portico.catalog import FieldType, comparable, instant, seconds
 from portico.items import TITLES
+from portico.presentation import repeated_fields
 from portico.search.index.text import UNSEARCHED_FIELDS
 
 MAX_READ = 400  # characters of a text that is to be short
@@ -84,7 +85,8 @@ def relevant_facts(question: str = "") -> list[FactType]:
 
 def other_values(data: Data, phrases: Phrases) -> Iterator[tuple[str, str]]:
     """Yield what few words or a number say under names that nothing else was read from."""
-    fresh = [name for name in data if name not in _READ_FIELDS and name not in UNSEARCHED_FIELDS and name not in TITLES]
+    known = _READ_FIELDS | UNSEARCHED_FIELDS | repeated_fields(data) | set(TITLES)
+    fresh = [name for name in data if name not in known]
     hours = phrases.join([render_hours(text, phrases.language) for text in _read_hours(data) or ()])
     values = ((name, hours if name == _HOURS else _render_short(data[name], phrases)) for name in fresh)
     return islice(((label_of(name), text) for name, text in values if text), MAX_FURTHER)

@@ -35,6 +35,7 @@ from portico.ask.events import (
     TextEvent,
 )
 from portico.ask.fields_cache import FieldsCache
+from portico.ask.item_finder import ItemFinder
 from portico.ask.languages.localization import LANGUAGES, Phrases, best_language, detect_script, phrases
 from portico.ask.llm import AnswerModel, LlmRequest, LlmUsage
 from portico.ask.ranking import RankedItem, RankingContext, is_named, rank, sort_items
@@ -146,11 +147,12 @@ class Pipeline:
         model: LanguageModel | None = None,
     ) -> None:
         self._finder = finder
+        self._items = ItemFinder(finder, catalog)
         self._catalog = catalog
         self._options = options
         self._model = AnswerModel(model, options.prompt_tokens, options.candidates) if model else None
         self._fields = FieldsCache(finder, catalog)
-        self._commands = CommandRunner(finder, catalog)
+        self._commands = CommandRunner(self._items, catalog)
         self._actions: tuple[Catalog, ItemActions] | None = None
 
     async def answer(self, ask: Ask, context: AskContext) -> AsyncGenerator[Event]:
@@ -262,11 +264,11 @@ class Pipeline:
         circle = (
             GeoCircle(place.name, *place.position, metres)
             if place.position
-            else await find_place(place.name, site, self._finder, metres)
+            else await find_place(place.name, site, self._items, metres)
         )
         naming = plan.targets_naming(place) if not circle or not place.is_around else ()
         rest = [target for target in plan.targets if target.name not in {other.name for other in naming}]
-        near = await limit_to_circle(circle, rest, site, self._finder) if circle else ()
+        near = await limit_to_circle(circle, rest, site, self._items) if circle else ()
         if not naming and not near:
             state.plan = plan.without_place(place)
             return
@@ -300,7 +302,7 @@ class Pipeline:
         search_targets = [SearchTarget(target.name, target.where, target.without) for target in targets]
         matches: dict[tuple[str, str], Item] = {}
         for name in comparison.names:
-            hits, _ = await self._finder.find_across(
+            hits, _ = await self._items.find_across(
                 search_targets, name, NAME_SEARCH_DEPTH, state.context.revision, retrieval="text"
             )
             items = [hit.item for hit in hits]
@@ -355,7 +357,7 @@ class Pipeline:
         if len(state.plan.content) == 1:
             return bool(await self._search(state, [(target, target.where) for target in targets]))
         search_targets = [SearchTarget(name, state.ask.where) for name in state.fields]
-        hits, _ = await self._finder.find_across(search_targets, word, 1, state.context.revision, retrieval="text")
+        hits, _ = await self._items.find_across(search_targets, word, 1, state.context.revision, retrieval="text")
         return bool(hits)
 
     # Contact
@@ -382,7 +384,7 @@ class Pipeline:
             text = state.phrases.reached(title_of(item.data) or item.id, ways)
             return AcceptedAnswer(item, (Sentence(text, (item.ref,)),))
         search_targets = [SearchTarget(name, state.ask.where) for name in state.fields]
-        hits, _ = await self._finder.find_across(
+        hits, _ = await self._items.find_across(
             search_targets, state.ask.text, NAME_SEARCH_DEPTH, state.context.revision, retrieval="text"
         )
         return find_accepted_answer(state.ask.text, [hit.item for hit in hits], state.phrases)
@@ -393,7 +395,7 @@ class Pipeline:
         if place is None:
             return None
         name, where = place
-        page = await self._finder.find(Query(name, where=And((where, state.ask.where)), limit=2))
+        page = await self._items.find(Query(name, where=And((where, state.ask.where)), limit=2))
         return page.items[0] if len(page.items) == 1 and not page.cursor else None
 
     # Clarification
@@ -504,7 +506,7 @@ class Pipeline:
         if any(is_named(result.item, stems, state.fields[result.item.collection]) for result in scored):
             return ()
         search_targets = [SearchTarget(target.name, state.ask.where) for target in plan.targets]
-        hits, _ = await self._finder.find_across(
+        hits, _ = await self._items.find_across(
             search_targets, plan.text, NAME_SEARCH_DEPTH, state.context.revision, retrieval="text"
         )
         items = (hit.item for hit in hits)
@@ -528,14 +530,14 @@ class Pipeline:
             if path is None or target.without or not target.fields.collection.field(path).is_typed:
                 return []
             order = (Order(path, sort.descending),)
-            page = await self._finder.find(Query(target.name, where=target.where, order=order, limit=DEPTH))
+            page = await self._items.find(Query(target.name, where=target.where, order=order, limit=DEPTH))
             results += [RankedItem(item, 100.0) for item in page.items]
         return results
 
     async def _search(self, state: _AskState, queries: Sequence[tuple[CollectionQuery, Filter]]) -> list[RankedItem]:
         plan = state.plan
         search_targets = [SearchTarget(target.name, where, target.without) for target, where in queries]
-        hits, notes = await self._finder.find_across(
+        hits, notes = await self._items.find_across(
             search_targets,
             plan.text,
             state.depth,

@@ -146,7 +146,9 @@ def _quantity_condition(quantity: Quantity, role: str) -> ConditionBuilder:
 
 def _other_money(quantity: Quantity, fields: Fields) -> str:
     """Return the currency of prices here where another was said: they are compared as they stand."""
-    here = [*fields.held_values("priceCurrency"), *fields.held_values("offers.priceCurrency")]
+    spec = fields.collection.fields.get(fields.path("price") or "")
+    own = [spec.unit] if spec and spec.unit else []
+    here = [*fields.held_values("priceCurrency"), *fields.held_values("offers.priceCurrency"), *own]
     return str(here[0]) if quantity.kind == "price" and quantity.unit and here and quantity.unit not in here else ""
 
 
@@ -197,6 +199,8 @@ def date_condition(dates: DateRange) -> ConditionBuilder:
 
 def time_filter(fields: Fields, path: str, dates: DateRange) -> Filter | None:
     """Return a filter for a time. What goes on for days matches until it has ended."""
+    if fields.has_years(path):
+        return _year_filter(fields, path, dates)
     end = fields.path("end") if path.rpartition(".")[2] in EVENT_DATES else None
     parts: list[Filter | None] = []
     if dates.start_at:
@@ -205,6 +209,16 @@ def time_filter(fields: Fields, path: str, dates: DateRange) -> Filter | None:
         parts.append(conditions[0] if len(conditions) == 1 else Or(conditions) if conditions else None)
     if dates.end_at:
         parts.append(fields.compares(path, "lt", _micros(dates.end_at)))
+    return And(tuple(part for part in parts if part)) if parts and all(parts) else None
+
+
+def _year_filter(fields: Fields, path: str, dates: DateRange) -> Filter | None:
+    """Return a filter for the years that a time lies in, where only years are known."""
+    parts: list[Filter | None] = []
+    if dates.start_at:
+        parts.append(fields.compares(path, "gte", dates.start_at.year))
+    if dates.end_at and dates.end_at.year > 1:
+        parts.append(fields.compares(path, "lte", (dates.end_at - timedelta(microseconds=1)).year))
     return And(tuple(part for part in parts if part)) if parts and all(parts) else None
 
 

@@ -4,7 +4,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import cached_property, lru_cache
+from itertools import islice
 from typing import Any
 
 from portico.ask.understanding.kinds import kind_tables
@@ -75,6 +77,7 @@ MAX_VALUE_WORDS = 5
 MAX_CACHED_CHARACTERS = (
     64  # characters of a text whose stems are kept: what people send may be long, and never come again
 )
+_FIRST_YEAR, _LAST_YEAR = 1000, 2100
 MAX_AMOUNT = 1e18  # microseconds of thirty thousand years
 MAX_TEXTS = 10_000  # numbers in texts that are looked up one by one
 SILENT = frozenset({"@id", "@type", "@context", "id", "url", "image", "sku", "isbn", "telephone", "email", "logo"})
@@ -141,6 +144,11 @@ def _decimal(digits: str) -> float | None:
         return None
 
 
+def year_of(moment: float) -> int:
+    """Return the year of a moment in microseconds since 1970."""
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=moment)).year
+
+
 @dataclass(frozen=True)
 class Fields:
     """A collection and what its items hold, as of one moment."""
@@ -175,7 +183,12 @@ class Fields:
         return self._paths[role]
 
     def paths(self, role: str) -> list[str]:
-        return [path for path in ROLES.get(role, ()) if self.values.get(path)]
+        """Return the paths that have a role: that of the site file, those of schema.org, that of the data."""
+        known = [path for path in ROLES.get(role, ()) if self.values.get(path)]
+        own = next((path for name, path in self.collection.by_role.items() if name == role), "")
+        if not own or (own in known and role not in self.collection.roles) or not self.values.get(own):
+            return known
+        return list(dict.fromkeys((own, *known) if role in self.collection.roles else (*known, own)))
 
     def _candidate_paths(self, role: str) -> Iterator[str]:
         yield from self.paths(role)
@@ -189,8 +202,17 @@ class Fields:
         """Whether the items say where they are, by a name or by a position."""
         return bool(self.paths("place") or self.path("latitude") or self.held_values(PLACE_ID))
 
+    def has_years(self, path: str) -> bool:
+        """Return whether the numbers of a path are years."""
+        field = self.collection.field(path)
+        sample = [value for value in islice(self.held_values(path), 50) if isinstance(value, int | float)]
+        is_likely = bool(sample) and all(_FIRST_YEAR <= value <= _LAST_YEAR for value in sample)
+        return field.type in NUMERIC and (field.format == "year" or is_likely)
+
     def reaches(self, path: str, moment: float) -> bool:
         """Return whether something here lies beyond a moment: a date of things to come, not of things that came out."""
+        if self.has_years(path):
+            return any((number_in(value) or 0) > year_of(moment) for value in self.held_values(path))
         return path.rpartition(".")[2] in EVENT_DATES or any(
             (number_in(value) or 0.0) > moment for value in self.held_values(path)
         )

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import cos, radians
 
+from portico.ask.item_finder import ItemFinder
 from portico.ask.understanding.fields import PLACE_ID, Fields, key_of, number_in
 from portico.ask.understanding.planner import CollectionQuery
 from portico.catalog import scalar_at
 from portico.items import Item, title_of
 from portico.query import MAX_LIST, And, Condition, Filter, Or, Query
-from portico.search.finder import Finder, SearchTarget
+from portico.search.finder import SearchTarget
 
 METRES_PER_DEGREE = 111_320.0
 MAX_CANDIDATES = 20  # items that might be the place
@@ -27,7 +28,7 @@ class GeoCircle:
     id: str = ""  # of the item that is the place, if one is
 
 
-async def find_place(name: str, site: Sequence[Fields], finder: Finder, metres: float) -> GeoCircle | None:
+async def find_place(name: str, site: Sequence[Fields], finder: ItemFinder, metres: float) -> GeoCircle | None:
     """Return the item with a known position whose name these words are."""
     located = [fields for fields in site if fields.path("latitude") and fields.path("longitude")]
     stems = set(key_of(name))
@@ -57,7 +58,7 @@ def _circle_of(item: Item, fields: Fields, metres: float) -> GeoCircle | None:
 
 
 async def limit_to_circle(
-    circle: GeoCircle, targets: Sequence[CollectionQuery], site: Sequence[Fields], finder: Finder
+    circle: GeoCircle, targets: Sequence[CollectionQuery], site: Sequence[Fields], finder: ItemFinder
 ) -> tuple[CollectionQuery, ...]:
     """Return the targets that can tell where their items are, kept to what lies around a spot."""
     inside: list[str] | None = None
@@ -88,7 +89,7 @@ def _box(circle: GeoCircle, fields: Fields) -> Filter | None:
     return Or((inside, Condition(WITHIN_ID, "eq", circle.id))) if is_named else inside
 
 
-async def _places_around(circle: GeoCircle, site: Sequence[Fields], finder: Finder) -> list[str]:
+async def _places_around(circle: GeoCircle, site: Sequence[Fields], finder: ItemFinder) -> list[str]:
     ids = [circle.id] if circle.id else []
     for fields in site:
         where = _box(circle, fields)

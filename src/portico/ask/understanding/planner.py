@@ -62,7 +62,6 @@ from portico.ask.understanding.request_attributes import (
     memory_constraints,
     texts_in,
 )
-from portico.items import TITLES
 from portico.query import MATCH_ALL, And, Filter
 from portico.requests import Ask
 from portico.search.index.text import STOPWORDS, fold, words
@@ -570,7 +569,8 @@ def _preferences(text: str, targets: Sequence[CollectionQuery]) -> dict[str, tup
     favours: dict[str, tuple[Filter, ...]] = {}
     for target in targets:
         keys = {key for key, _ in grams(tokens_of(text, target.fields.collection.language))}
-        places = [place for key in keys for place in target.fields.by_key.get(key, ()) if place[0] not in TITLES]
+        titles = target.fields.collection.title_fields
+        places = [place for key in keys for place in target.fields.by_key.get(key, ()) if place[0] not in titles]
         favours[target.name] = tuple(target.fields.is_one_of(path, values) for path, values in places)[:16]
     return favours
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from portico.catalog import ID, Collection
 from portico.errors import UnknownField
-from portico.items import TITLES, Item, type_name
+from portico.items import Item, type_name
 from portico.protocols.aql.envelopes import invalid_param
 from portico.protocols.aql.shapes import ParameterInfo, TypeDetails
 from portico.protocols.aql.types import SCHEMA_NAMES
@@ -73,12 +73,12 @@ def selection_params(default: Preset) -> tuple[ParameterInfo, ParameterInfo]:
 def preset_fields(collection: Collection, preset: Preset) -> tuple[str, ...]:
     """Return the fields of the minimal or standard preset; the full one has all."""
     fields = collection.fields
-    title = next((name for name in TITLES if name in fields), "")
-    minimal = [name for name in (title, "url") if name and name in fields]
+    title = next((name for name in collection.title_fields if name in fields), "")
+    minimal = [name for name in (title, collection.field_for("link") or "url") if name and name in fields]
     if preset == "minimal":
         return tuple(minimal)
     scalars = [name.name for name in fields.values() if name.is_typed and name.name not in LONG]
-    described = [name for name in ("description",) if name in fields]
+    described = [name for name in (collection.field_for("description") or "description",) if name in fields]
     return tuple(dict.fromkeys([*minimal, *described, *scalars]))[:MAX_STANDARD]
 
 

@@ -340,5 +340,5 @@ def _blob(collection: Collection) -> str:
 def _fingerprint(collection: Collection) -> bytes:
     """Return a digest of everything that decides how items are read into a segment."""
     types = {name: [str(f.type), f.path] for name, f in collection.fields.items()}
-    inputs = [VERSION, collection.language, dict(collection.weights), types]
+    inputs = [VERSION, collection.language, dict(collection.weights), types, collection.title_fields]
     return hashlib.blake2b(msgspec.json.encode(inputs, order="sorted"), digest_size=16).digest()

@@ -10,7 +10,7 @@ from typing import Any, cast
 import Stemmer
 
 from portico.catalog import Collection, FieldType, type_of
-from portico.items import TITLES, Item
+from portico.items import Item
 
 VERSION = 3  # to be changed with the rules of this module: a stored index of another version is rebuilt
 
@@ -102,8 +102,9 @@ class TextQuery:
 
 def passages(item: Item, collection: Collection) -> Iterator[Passage]:
     """Yield every searchable text of an item."""
+    titles = collection.title_fields
     for name, value in item.data.items():
-        weight = collection.weights.get(name, TITLE_WEIGHT if name in TITLES else 1.0)
+        weight = collection.weights.get(name, TITLE_WEIGHT if name in titles else 1.0)
         if weight > 0 and (name not in UNSEARCHED_FIELDS or name in collection.weights):
             for text in _texts(value, 0):
                 yield Passage(text, weight)
