@@ -160,7 +160,13 @@ def test_linked_data_on_a_crawled_page_keeps_its_address(read, web):
     [entry] = read(f"site+{web.url}/")
 
     assert entry.id == f"{web.url}/#b"
-    assert entry.data == {"@type": "Book", "@id": "#b", "name": "Tidewater", "url": f"{web.url}/"}
+    assert entry.data == {
+        "@type": "Book",
+        "@id": "#b",
+        "name": "Tidewater",
+        "url": f"{web.url}/",
+        "text": "Text of Home.",
+    }
 
 
 def test_the_pages_of_a_sitemap_are_read_plain_packed_or_through_an_index(read, web):

@@ -21,7 +21,9 @@ def test_a_folder_of_pages_gives_each_page_by_its_best_reading(read, examples):
         "url": "https://shop.example/lamp",
         "releaseDate": "2025-11-01",
         "offers": {"@type": "Offer", "price": "72.50", "priceCurrency": "EUR"},
+        "text": "Look closer last autumn\n\n72,50 €",
     }
+    assert found["kettle.html"].data["text"] == "Two litres."
     assert found["about.html"] == Record(
         {
             "@type": "WebPage",
@@ -54,6 +56,7 @@ def test_a_long_page_is_cut_into_passages_at_headings_and_paragraphs(read, tmp_p
     assert all(60 <= size <= 250 for size in sizes)
     assert sum(sizes) == 3 * 4 * 80 + 1000
     assert [entry.data["position"] for entry in entries] == list(range(1, len(entries) + 1))
+    assert len({entry.data["name"] for entry in entries}) == len(entries)
     assert list(dict.fromkeys(entry.data["headline"] for entry in entries)) == [
         "Part 1",
         "Part 2",
@@ -115,6 +118,7 @@ def test_microdata_nests_repeats_and_refers(read, tmp_path: Path):
         "object": "/o",
         "name": "Bread",
         "part": {"name": "Dough"},
+        "text": "flourwater twenty minutes good\n\nAda\n\nBread\n\nDough",
     }
 
 

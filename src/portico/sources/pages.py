@@ -1,6 +1,6 @@
-"""Reads web pages and Markdown: JSON-LD if there is any, else microdata, else passages of plain text.
+"""Reads web pages and Markdown: one item for what a page is about, with its text; else passages of the text.
 
-Never runs a page and never keeps its markup: passages hold no tags.
+Never runs a page and never keeps its markup: texts hold no tags.
 """
 
 import re
@@ -8,23 +8,31 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 import yaml
 from markdown_it import MarkdownIt
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from portico.sources import jsonld, microdata
+from portico.sources.entities import MAX_NODES, complete, find_subject, is_article, types_of
 from portico.sources.html import TooDeep, parse_html
+from portico.sources.metadata import PageMetadata, web_address
+from portico.sources.passages import Passage, PassageTitles, cut
 from portico.sources.plain import load_yaml, plain_object
-from portico.sources.records import BadRecord, Document, Entry, Record, id_of, too_large
+from portico.sources.records import BadRecord, Document, Doubt, Entry, Record, id_of, too_large
 from portico.sources.walk import TextBlock, iter_text_blocks
 
-MIN_WORDS, MAX_WORDS = 150, 250
-_SMALL_SECTION = 60  # a section of fewer words shares its passage with the next
+Fields = dict[str, Any]
+
+_MAX_TEXT = 200_000  # characters of the text of one item
+_MAX_PAGE_WORDS = 1000  # of a page that is one item; a longer one is cut into passages
+_OWN_ITEM_WORDS = 25  # from which on the text beside the things of a page is an item too
+_PAGE_FIELDS = ("description", "image", "author", "datePublished", "dateModified", "keywords", "inLanguage")
+_LINKS = ("url", "image")
+_FRAGMENT = "!$&'()*+,;=:@/?-._~%"
 _MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable("table")
 _FENCES = {"---": "yaml", "+++": "toml"}
-_SENTENCE_END = re.compile(r"(?<=[.!?;])\s+")
 # Common names in front matter, and their names in schema.org.
 _FRONT_NAMES = {"title": "name", "date": "datePublished", "tags": "keywords", "summary": "description"}
 _COMMENT = re.compile(r"^\s*<!--(.*)-->\s*$", re.DOTALL)
@@ -79,12 +87,26 @@ def parse_page(text: bytes, identity: str, url: str | None, where: str) -> HtmlP
 
 
 def records(page: HtmlPage) -> Iterator[Entry]:
-    embedded = list(_json_ld_entries(page))
-    yield from (entry for entry in embedded if isinstance(entry, BadRecord))
-    data: list[Entry] = [entry for entry in embedded if isinstance(entry, Record)] or list(_microdata(page))
-    yield from data
-    if not any(isinstance(entry, Record) for entry in data):
-        yield from passages(page)
+    """Yield the item of a page, or its several items: what it is about, with its text; else passages of its text."""
+    linked, problems = _linked_data(page)
+    yield from problems
+    try:
+        embedded = list(microdata.items(page.tree, base_of(page)))
+    except microdata.TooManyProperties as problem:
+        yield BadRecord(page.where, str(problem))
+        embedded = []
+    head = PageMetadata(page.tree, base_of(page))
+    subject = find_subject(linked, embedded, page.url or head.address())
+    entities = subject.entities or list(filter(None, (head.product(),)))
+    blocks = list(iter_text_blocks(_main_element(page.tree)))
+    if len(entities) == 1:
+        yield from _single(entities[0], page, head, blocks)
+    elif entities:
+        yield from _several(entities, page, head, blocks)
+    elif linked or embedded:
+        yield from _page(subject.page, page, head, blocks)
+    else:
+        yield from _passages({}, page, head, blocks)
 
 
 def base_of(page: HtmlPage) -> str:
@@ -122,79 +144,153 @@ def front_matter(text: str) -> tuple[dict[str, Any], str]:
     fields: Any = load_yaml(head) if language == "yaml" else tomllib.loads(head.replace("\r\n", "\n"))
     if fields is not None and not isinstance(fields, dict):
         raise InvalidFrontMatter("it is not a table of fields")
-    return plain_object(cast("dict[Any, Any]", fields or {})), rest[closing.end() :]
+    named = plain_object(cast("dict[Any, Any]", fields or {}))
+    return {_FRONT_NAMES.get(name, name): value for name, value in named.items()}, rest[closing.end() :]
 
 
 def passages(page: HtmlPage) -> Iterator[Entry]:
-    title = _title(page)
-    count = 0
-    for count, (heading, text) in enumerate(_split(iter_text_blocks(_main_element(page.tree))), 1):
-        yield _passage(page, title, heading, text, count)
-    description = _meta(page.tree, "description")
-    if not count and (description or page.fields):
-        yield _passage(page, title, "", description, 1)
-    elif not count:
+    """Yield the text of a page in passages, whatever data it holds."""
+    head = PageMetadata(page.tree, base_of(page))
+    yield from _passages({}, page, head, list(iter_text_blocks(_main_element(page.tree))))
+
+
+def _single(entity: Fields, page: HtmlPage, head: PageMetadata, blocks: list[TextBlock]) -> Iterator[Entry]:
+    """Yield the one thing that a page is about, with the text of the page as its body."""
+    title = _name(entity) or _title(page, head)
+    data = complete(entity, [head.fields()])
+    yield from _with_text(data, _text_of(blocks, title), page)
+    yield _entity_record(data, page, head, title, _identity(entity, page) or page.id)
+
+
+def _several(entities: list[Fields], page: HtmlPage, head: PageMetadata, blocks: list[TextBlock]) -> Iterator[Entry]:
+    """Yield things of equal rank, each with the text below its name. What a page says beside them is an item too."""
+    sections, rest = _sections(blocks, [_name(entity) for entity in entities])
+    identities = set[str]()
+    for number, entity in enumerate(entities):
+        data = dict(entity)
+        yield from _with_text(data, sections.get(number, ""), page)
+        identity = _identity(entity, page) or f"{page.id}#{_slug(_name(entity)) or number + 1}"
+        while identity in identities:
+            identity = f"{identity}-{number + 1}"
+        identities.add(identity)
+        yield _entity_record(data, page, head, _name(entity), identity)
+    if sum(len(block.text.split()) for block in rest) >= _OWN_ITEM_WORDS:
+        yield from _page({}, page, head, rest)
+
+
+def _page(fields: Fields, page: HtmlPage, head: PageMetadata, blocks: list[TextBlock]) -> Iterator[Entry]:
+    """Yield a page that is about nothing but itself: as one item, if it is not long."""
+    title = _title(page, head)
+    text = _text_of(blocks, title)
+    if len(text.split()) > _MAX_PAGE_WORDS:
+        yield from _passages(fields, page, head, blocks)
+        return
+    data = {**_page_fields(fields, page, head), "name": title, "text": text, "url": _address(page, head)}
+    if text or data.get("description"):
+        yield Record(_filled(data), page.where, page.id)
+    else:
         yield BadRecord(page.where, "has no text")
 
 
-def _passage(page: HtmlPage, title: str, heading: str, text: str, position: int) -> Record:
-    language = page.tree.css_first("html[lang]")
-    data = {
-        "@type": "WebPage",
-        "name": title,
-        "inLanguage": (language.attributes.get("lang") or "") if language else "",
-        **{_FRONT_NAMES.get(name, name): value for name, value in page.fields.items() if name not in ("@id", "id")},
-        "headline": heading,
-        "text": text,
-        "url": page.url,
-        "position": position,
-        "isPartOf": {"@id": page.id},
-    }
-    return Record({name: value for name, value in data.items() if value}, page.where, f"{page.id}#{position}")
+def _passages(fields: Fields, page: HtmlPage, head: PageMetadata, blocks: list[TextBlock]) -> Iterator[Entry]:
+    title = _title(page, head)
+    titles = PassageTitles(title)
+    common = _page_fields(fields, page, head)
+    # That of a head is about all of the page: in each passage it would outweigh its text.
+    description = "" if "description" in page.fields else common.pop("description", "")
+    parts = list(cut(blocks)) or ([Passage(description)] if description or page.fields else [])
+    address = _address(page, head)
+    for position, passage in enumerate(parts, 1):
+        anchor = passage.anchor if passage.heading != title else ""
+        data = {
+            **common,
+            "name": titles.name(passage) if len(parts) > 1 else title,
+            "description": common.get("description") or (description if position == 1 else ""),
+            "headline": passage.heading,
+            "text": passage.text,
+            "url": f"{address}#{quote(anchor, safe=_FRAGMENT)}" if address and anchor else address,
+            "position": position,
+            "isPartOf": {"@id": page.id},
+        }
+        yield Record(_filled(data), page.where, f"{page.id}#{position}")
+    if not parts:
+        yield BadRecord(page.where, "has no text")
 
 
-def _split(blocks: Iterator[TextBlock]) -> Iterator[tuple[str, str]]:
-    """Yield passages of about 150 to 250 words, each with the heading above it."""
-    heading, parts, words = "", list[str](), 0
-    for block in blocks:
-        if block.is_heading and words < _SMALL_SECTION and not parts:
-            heading = block.text
-            continue
-        for piece in _pieces(block.text):
-            size = len(piece.split())
-            is_new_section = block.is_heading and words >= _SMALL_SECTION
-            if parts and (is_new_section or words + size > MAX_WORDS):
-                yield heading, "\n\n".join(parts)
-                parts, words = [], 0
-            if block.is_heading and not parts:
-                heading = block.text
-                continue
-            parts.append(piece)
-            words += size
-            if words >= MIN_WORDS and not block.is_heading:
-                yield heading, "\n\n".join(parts)
-                parts, words = [], 0
-    if parts:
-        yield heading, "\n\n".join(parts)
+def _entity_record(data: Fields, page: HtmlPage, head: PageMetadata, title: str, identity: str) -> Record:
+    address, base = _address(page, head), base_of(page)
+    named = data if "name" in data or not title else {**data, "name": title}
+    links = {name: web_address(value, base) or value for name in _LINKS if isinstance(value := data.get(name), str)}
+    return Record(_filled({**page.fields, "url": address, **named, **links}, keep=named), page.where, identity)
 
 
-def _pieces(text: str) -> Iterator[str]:
-    """Split a long paragraph into parts of at most 250 words, between sentences where possible."""
-    if len(text.split()) <= MAX_WORDS:
-        yield text
+def _page_fields(fields: Fields, page: HtmlPage, head: PageMetadata) -> Fields:
+    """Return what the page says of itself: in its front matter, in its linked data, in its head."""
+    types = [name for name in types_of(fields) if name not in ("", "WebPage")]
+    known = {name: fields[name] for name in _PAGE_FIELDS if fields.get(name)}
+    if isinstance(known.get("image"), dict):
+        known["image"] = known["image"].get("url") or known["image"].get("contentUrl") or ""
+    language = known.get("inLanguage") or head.language
+    own = {name: value for name, value in page.fields.items() if name not in ("@id", "id")}
+    data = {**head.fields(), **known, "inLanguage": language, **own}
+    return {"@type": types[0] if len(types) == 1 else "WebPage", **data}
+
+
+def _with_text(data: Fields, text: str, page: HtmlPage) -> Iterator[Entry]:
+    """Add the text of its page to a thing that has none."""
+    if not text or any(data.get(name) for name in ("text", "articleBody", "reviewBody")):
         return
-    part: list[str] = []
-    for sentence in _SENTENCE_END.split(text):
-        words = sentence.split()
-        if part and len(part) + len(words) > MAX_WORDS:
-            yield " ".join(part)
-            part = []
-        part += words
-        while len(part) > MAX_WORDS:
-            yield " ".join(part[:MAX_WORDS])
-            part = part[MAX_WORDS:]
-    if part:
-        yield " ".join(part)
+    data["articleBody" if is_article(data) else "text"] = text[:_MAX_TEXT]
+    if len(text) > _MAX_TEXT:
+        yield Doubt(page.where, f"the text is longer than {_MAX_TEXT:,} characters and was cut", value=text[:80])
+
+
+def _sections(blocks: list[TextBlock], names: list[str]) -> tuple[dict[int, str], list[TextBlock]]:
+    """Return the text below the name of each thing, by its number, and the blocks that are below none of them."""
+    numbers = {_folded(name): number for number, name in reversed(list(enumerate(names))) if name}
+    sections: dict[int, list[str]] = {}
+    rest: list[TextBlock] = []
+    current, level = None, 0
+    for block in blocks:
+        number = numbers.get(_folded(block.text))
+        if number is not None and number not in sections:
+            current, level = sections.setdefault(number, []), block.level
+        elif current is None or (block.level and block.level <= (level or 6)):
+            current = None
+            rest.append(block)
+        else:
+            current.append(block.text)
+    return {number: "\n\n".join(texts) for number, texts in sections.items()}, rest
+
+
+def _text_of(blocks: list[TextBlock], title: str) -> str:
+    return "\n\n".join(block.text for block in blocks if not (block.level and _folded(block.text) == _folded(title)))
+
+
+def _identity(entity: Fields, page: HtmlPage) -> str:
+    identity = id_of(entity)
+    return _join(page.id, identity) if identity else ""
+
+
+def _address(page: HtmlPage, head: PageMetadata) -> str:
+    return page.url or head.address()
+
+
+def _name(entity: Fields) -> str:
+    return _one_line(_text(entity.get("name")) or _text(entity.get("headline")))
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"\W+", "-", name.casefold()).strip("-")[:80]
+
+
+def _folded(text: str) -> str:
+    return _one_line(text).casefold()
+
+
+def _filled(data: Fields, keep: Fields | None = None) -> Fields:
+    """Return the fields that have a value; those of `keep` also without one."""
+    return {name: value for name, value in data.items() if value not in ("", None, [], {}) or (keep and name in keep)}
 
 
 def _main_element(tree: LexborHTMLParser) -> LexborNode | None:
@@ -206,50 +302,27 @@ def _main_element(tree: LexborHTMLParser) -> LexborNode | None:
     return tree.body or tree.root
 
 
-def _title(page: HtmlPage) -> str:
-    name = _text(page.fields.get("name")) or _text(page.fields.get("title"))
-    if name:
-        return name
-    for selector in ("head title", "h1"):
-        element = page.tree.css_first(selector)
-        if element and (text := _one_line(element.text())):
-            return text
-    return _meta(page.tree, "og:title") or page.id
+def _title(page: HtmlPage, head: PageMetadata) -> str:
+    own = _text(page.fields.get("name")) or _text(page.fields.get("title"))
+    return own or head.title() or page.id
 
 
-def _meta(tree: LexborHTMLParser, name: str) -> str:
-    for attribute in ("name", "property"):
-        element = tree.css_first(f'meta[{attribute}="{name}"]')
-        if element and (content := element.attributes.get("content")):
-            return _one_line(content)
-    return ""
-
-
-def _json_ld_entries(page: HtmlPage) -> Iterator[Entry]:
+def _linked_data(page: HtmlPage) -> tuple[list[Fields], list[Entry]]:
+    """Return the nodes of all JSON-LD of a page, and what cannot be read of it."""
+    linked: list[Fields] = []
+    problems: list[Entry] = []
     for number, script in enumerate(page.tree.css('script[type="application/ld+json"]'), 1):
         text = script.text()
         inside = _COMMENT.match(text)
-        for entry in jsonld.entries(
-            (inside[1] if inside else text).strip().encode(), f"{page.where} (JSON-LD {number})"
-        ):
-            yield _add_page_context(entry, page) if isinstance(entry, Record) else entry
-
-
-def _microdata(page: HtmlPage) -> Iterator[Entry]:
-    try:
-        for item in microdata.items(page.tree, base_of(page)):
-            yield _add_page_context(Record(item, page.where, id_of(item)), page)
-    except microdata.TooManyProperties as problem:
-        yield BadRecord(page.where, str(problem))
-
-
-def _add_page_context(record: Record, page: HtmlPage) -> Record:
-    """Return a record with an absolute id, the URL of its page and the fields of the front matter."""
-    data = {**page.fields, **record.data}
-    if page.url and "url" not in data:
-        data["url"] = page.url
-    identity = record.id and (_join(page.url or page.id, record.id))
-    return Record(data, page.where, identity or None)
+        place = f"{page.where} (JSON-LD {number})"
+        for entry in jsonld.entries((inside[1] if inside else text).strip().encode("utf-8", "replace"), place):
+            if isinstance(entry, Record):
+                linked.append(entry.data)
+            elif isinstance(entry, BadRecord):
+                problems.append(entry)
+    if len(linked) > MAX_NODES:
+        problems.append(Doubt(page.where, f"has {len(linked):,} JSON-LD nodes; the first {MAX_NODES:,} were read"))
+    return linked[:MAX_NODES], problems
 
 
 def _join(base: str, reference: str) -> str:

@@ -17,36 +17,42 @@ _BLOCKS = HEADINGS | frozenset((
     "table", "tbody", "tfoot", "thead", "tr", "ul",
 ))
 # fmt: on
+_PERMALINKS = frozenset(
+    ("¶", "§", "#", "🔗", "\u200b", "Anchor", "Link to this heading")
+)  # links of a heading to itself
 _SPACED = frozenset(("br", "td", "th"))
 
 
 @dataclass(frozen=True, slots=True)
 class TextBlock:
-    """A paragraph, a list item, a heading."""
+    """A paragraph, a list item, a heading. `level` is that of a heading, from 1; `anchor` leads to it in its page."""
 
     text: str
-    is_heading: bool = False
+    level: int = 0
+    anchor: str = ""
 
 
 def iter_text_blocks(root: LexborNode | None) -> Iterator[TextBlock]:
     """Yield the blocks of text under a node, in order. Not recursive, for pages that are deeply nested."""
     words: list[str] = []
-    headings = pre = 0
+    heading: LexborNode | None = None
+    pre = 0
     for node, is_start in walk_nodes(root):
         tag = node.tag or ""
         if node.is_text_node:
-            words.append(node.text_content or "")
+            if heading is None or not _is_permalink(node):
+                words.append(node.text_content or "")
             continue
         if tag in _BLOCKS:
-            yield from _block(words, is_heading=headings > 0, is_preformatted=pre > 0)
+            yield from _block(words, heading, is_preformatted=pre > 0)
             words = []
         elif tag in _SPACED:
             words.append("\n" if pre else " ")
         if tag in HEADINGS:
-            headings += 1 if is_start else -1
+            heading = node if is_start else None
         elif tag == "pre":
             pre += 1 if is_start else -1
-    yield from _block(words, is_heading=False, is_preformatted=False)
+    yield from _block(words, None, is_preformatted=False)
 
 
 def walk_nodes(root: LexborNode | None) -> Iterator[tuple[LexborNode, bool]]:
@@ -79,8 +85,32 @@ def is_skipped(node: LexborNode) -> bool:
     return "hidden" in attributes or attributes.get("aria-hidden") == "true"
 
 
-def _block(words: list[str], *, is_heading: bool, is_preformatted: bool) -> Iterator[TextBlock]:
+def anchor_of(heading: LexborNode) -> str:
+    """Return the id that leads to a heading: its own, that of a link inside, or that of the section it begins."""
+    own = heading.attributes.get("id")
+    if own:
+        return own
+    link = heading.css_first("a[id], a[name]")
+    if link is not None:
+        return link.attributes.get("id") or link.attributes.get("name") or ""
+    permalink = heading.css_first('a[href^="#"]')
+    if permalink is not None:
+        return (permalink.attributes.get("href") or "").removeprefix("#")
+    section = heading.parent
+    is_first = section is not None and next(iter(section.iter(include_text=False)), None) == heading
+    return (section.attributes.get("id") or "") if section is not None and is_first else ""
+
+
+def _is_permalink(text: LexborNode) -> bool:
+    link = text.parent
+    return link is not None and link.tag == "a" and (text.text_content or "").strip() in _PERMALINKS
+
+
+def _block(words: list[str], heading: LexborNode | None, *, is_preformatted: bool) -> Iterator[TextBlock]:
     joined = "".join(words)
     text = joined.strip("\n").rstrip() if is_preformatted else " ".join(joined.split())
-    if text.strip():
-        yield TextBlock(text, is_heading)
+    if heading is None:
+        if text.strip():
+            yield TextBlock(text)
+    elif text := text.strip():
+        yield TextBlock(text, int((heading.tag or "h6")[1]), anchor_of(heading))
