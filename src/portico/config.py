@@ -199,6 +199,7 @@ class SourceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """[[source]]"""
 
     url: str
+    name: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{0,100}$")] = ""  # in addresses and metrics; else its collection
     collection: str = ""
     format: str | None = None
     encoding: str = ""  # of text files; detected if it is empty
@@ -211,6 +212,7 @@ class SourceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     group_by: str = ""  # the field that rows of one item share
     max_pages: Annotated[int, Meta(ge=1)] = 1000
     delay: Annotated[float, Meta(ge=0)] = 1.0
+    every: str = ""  # when a server loads it again: an interval such as 30m, or a cron line
 
 
 class ParamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -411,9 +413,16 @@ def parse_config(raw: Mapping[str, Any], where: str = FILE, sections: Sequence[S
         _check_network(name, f"{where}: server.trusted_proxies")
     _check_sections(config, where, sections)
     check_sources([source.url for source in config.source], where)
+    _check_names([source.name for source in config.source if source.name], where)
     for name in (*config.collections, *(source.collection for source in config.source if source.collection)):
         check_collection_name(name)
     return config
+
+
+def _check_names(names: Sequence[str], where: str) -> None:
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated:
+        raise ConfigError(f"{where}: two sources are called {repeated!r}", hint="Give one of them another name.")
 
 
 def _check_network(text: str, where: str) -> None:

@@ -19,6 +19,7 @@ from portico.safety.guard import Guard
 from portico.server.admission import fit_connections
 from portico.server.assembly import open_answering_model, open_models, site_operations
 from portico.sources.ingest import open_configured_source
+from portico.sources.schedule import parse_schedule
 from portico.store import Store, open_store
 from portico.store.sqlite.engine import check_log
 from portico.telemetry import discard
@@ -65,6 +66,8 @@ async def _operations(config: Config, store: Store) -> Finding:
 def _source(config: Config, source: SourceSettings) -> Finding:
     try:
         open_configured_source(source, config)
+        if source.every:
+            parse_schedule(source.every)
     except SiteError as error:
         return Finding(f"source {redact_url(source.url)}", False, str(error))
     return Finding(f"source {redact_url(source.url)}", True, "can be opened")

@@ -101,6 +101,8 @@ async def open_site(
             closing.push_async_callback(site.tasks.close)
         sources = SourceManager(config, store, record)
         closing.push_async_callback(sources.close)
+        if background and restarts and serves:
+            sources.open()
         yield Parts(config, store, index, site, metrics, traffic, sources, record)
 
 

@@ -1,12 +1,9 @@
 """Loads a source into the store: assigns ids, writes in batches, deletes what is gone. Constant memory, repeatable."""
 
-import asyncio
-import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
-from pathlib import Path
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
@@ -15,8 +12,9 @@ from portico.config import Config, SourceSettings, resolve_location
 from portico.errors import SourceError
 from portico.items import content_hash, problem_with
 from portico.redaction import redact_url
-from portico.sources.freshness import LoadStatus, State, load_status, save_status
-from portico.sources.records import collection_name
+from portico.sources.detached import run_detached
+from portico.sources.freshness import LoadStatus, State, failed_status, last_request, load_status, save_status
+from portico.sources.records import collection_for
 from portico.sources.registry import (
     BadRecord,
     Doubt,
@@ -80,7 +78,7 @@ async def ingest(
     report, started = LoadReport(source.url), time.monotonic()
     touched: set[str] = set()
     entries = source.records()
-    while batch := await asyncio.to_thread(_next_batch, entries):
+    while batch := await run_detached(_next_batch, entries):
         report = await _store_batch(store, load, batch, collection, prepare, touched, report)
         report = replace(report, seconds=time.monotonic() - started, share=source.share())
         on_progress(report)
@@ -115,7 +113,7 @@ async def examine(
     known: dict[str, Collection] = {}
     items: dict[str, int] = {}
     entries = source.records()
-    while batch := await asyncio.to_thread(_next_batch, entries):
+    while batch := await run_detached(_next_batch, entries):
         for entry in batch:
             if isinstance(entry, BadRecord):
                 report = _add_failure(report, entry)
@@ -227,15 +225,6 @@ def _repeats(puts: Sequence[tuple[Put, str]], repeated: set[str]) -> Iterator[Ba
         yield BadRecord(where[id], f"another record of this source has the same id {id!r}")
 
 
-def collection_for(url: str, table: str | None = None) -> str:
-    """Return a collection name for a source that sets none."""
-    if table:
-        return collection_name(table.rpartition(".")[2])
-    place = re.split(r"[?#]", redact_url(url))[0].rstrip("/")
-    path = Path(place)
-    return collection_name(Path(path.stem).stem if path.suffix.lower() == ".gz" else path.stem)
-
-
 def default_collection(settings: SourceSettings) -> str:
     """Return the collection of a source: the one that it names, or one named after its table or its URL."""
     return settings.collection or collection_for(settings.url, settings.table)
@@ -331,6 +320,7 @@ async def load_sources(
     """
     reports: list[LoadReport] = []
     for settings in config.source:
+        request = await last_request(store.notes, settings)  # made before the load, which answers it
         try:
             report = await load_source(settings, config, store, record, on_progress)
             status = status_of(report)
@@ -338,9 +328,9 @@ async def load_sources(
             if not keep_going or len(config.source) == 1:
                 raise
             report = LoadReport(redact_url(settings.url), error=str(error))
-            status = LoadStatus(state="failed", at=datetime.now(UTC), error=error.message)
+            status = failed_status(await load_status(store.notes, settings), error.message)
         reports.append(report)
-        await save_status(store.notes, settings, status)
+        await save_status(store.notes, settings, msgspec.structs.replace(status, request=request))
     return reports
 
 
@@ -357,9 +347,12 @@ async def load_source(
 
 def status_of(report: LoadReport, state: State = "loaded") -> LoadStatus:
     """Return the status of a load, to be stored."""
+    now = datetime.now(UTC)
     return LoadStatus(
         state=state,
-        at=datetime.now(UTC),
+        at=now,
+        started=now - timedelta(seconds=report.seconds),
+        succeeded=now if state == "loaded" else None,
         items=report.read - report.failed,
         added=report.added,
         changed=report.changed,

@@ -3,7 +3,10 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeAlias
+
+from portico.redaction import redact_url
 
 MAX_RECORD_BYTES = 16 * 1024 * 1024  # one record, one line, one page, one feed
 MAX_DEPTH = 64  # objects and arrays inside each other
@@ -149,6 +152,15 @@ def id_of(data: Mapping[str, Any]) -> str | None:
 def collection_name(text: str) -> str:
     """Return the name of a collection for the name of a file or a sheet."""
     return re.sub(r"[^0-9A-Za-z_-]+", "_", text).strip("_") or "items"
+
+
+def collection_for(url: str, table: str | None = None) -> str:
+    """Return a collection name for a source that sets none."""
+    if table:
+        return collection_name(table.rpartition(".")[2])
+    place = re.split(r"[?#]", redact_url(url))[0].rstrip("/")
+    path = Path(place)
+    return collection_name(Path(path.stem).stem if path.suffix.lower() == ".gz" else path.stem)
 
 
 def too_large(where: str) -> BadRecord:

@@ -1,35 +1,61 @@
-"""Reports how fresh each source of the site file is, and loads one again while the site is served."""
+"""Loads the sources of the site file while the site is served: when they are due, or on request. Reports how fresh they
+are. One source is loaded at a time, by one process of all that serve the site.
+"""
 
 import asyncio
 import contextlib
 import importlib
-from datetime import UTC, datetime, timedelta
+import secrets
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from types import ModuleType
 from typing import Any, Literal
 
 import msgspec
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from portico.config import Config, SourceSettings
 from portico.errors import Conflict, NotFound, SiteError
 from portico.redaction import redact_url
-from portico.sources.freshness import LoadStatus, load_status, save_status
+from portico.sources.freshness import (
+    LoadStatus,
+    failed_status,
+    identity_of,
+    last_request,
+    load_status,
+    save_request,
+    save_status,
+    source_names,
+)
+from portico.sources.schedule import Schedule, next_load, parse_schedule, retry_pause
 from portico.store import Store
-from portico.telemetry import Recorder, UnexpectedError
+from portico.telemetry import Incident, Recorder, UnexpectedError
 
 PROGRESS_SECONDS = 1.0  # between two saves of the progress of a load
-SILENT_SECONDS = 30.0  # without progress, after which a load counts as interrupted
+LOOK_SECONDS = 15.0  # at most between two looks at what is due, as other processes save it
+BUSY_SECONDS = 1.0  # between two attempts while another process loads a source
+LEASE_SECONDS = 30.0  # after which another process takes over from one that has died
+RENEW_SECONDS = 5.0
+CLOSE_SECONDS = 3.0  # for storing that a load was interrupted when a process closes
+ROLE = "sources"
 
 
 class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A [[source]] of the site file and its last load, for operators."""
 
     number: int  # its place in the site file, from 1
+    name: str  # in addresses and metrics
     url: str  # without passwords
     collection: str  # empty where the source itself names it
+    every: str = ""  # when it is loaded again; empty: on request only
     state: Literal["never", "loading", "loaded", "failed"] = "never"
     at: datetime | None = None  # when the state was saved
+    started: datetime | None = None  # the last attempt
+    succeeded: datetime | None = None  # the last success
+    due: datetime | None = None  # the next load, if it has a schedule
+    failures: int = 0  # in a row
     items: int = 0
     added: int = 0
     changed: int = 0
@@ -40,80 +66,246 @@ class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ScheduledSource:
+    """A source of the site file, and when it is loaded."""
+
+    number: int
+    name: str
+    settings: SourceSettings
+    schedule: Schedule | None
+
+    def due(self, status: LoadStatus | None) -> datetime | None:
+        """Return when it is to be loaded: at once if it never was, and None without a schedule or during a load."""
+        if self.schedule is None or (status and status.state == "loading"):
+            return None
+        if status is None:
+            return datetime.now(UTC)
+        return next_load(self.schedule, status.at, status.failures, identity_of(self.settings))
+
+
 class SourceManager:
-    """Describes and loads the sources of the site file, one at a time."""
+    """Describes and loads the sources of the site file."""
 
     def __init__(self, config: Config, store: Store, record: Recorder) -> None:
         self._config = config
         self._store = store
         self._record = record
+        self._owner = secrets.token_hex(8)
+        self._sources = [
+            ScheduledSource(number, name, settings, parse_schedule(settings.every) if settings.every else None)
+            for number, (settings, name) in enumerate(zip(config.source, source_names(config), strict=True), 1)
+        ]
         self._job: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
+        self._following: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+
+    def open(self) -> None:
+        """Begin to load sources when they are due or requested, until `close`."""
+        if self._sources:
+            self._following = asyncio.create_task(self._follow())
 
     async def all(self) -> list[SourceInfo]:
-        return [await self._describe(number, settings) for number, settings in enumerate(self._config.source, 1)]
+        """Return every source with its last attempt, last success, error, next load and counts, for the desk."""
+        return [await self._describe(source) for source in self._sources]
 
     async def reload(self, number: int) -> SourceInfo:
         """Start to load a source; `all` reports the progress."""
-        if not 1 <= number <= len(self._config.source):
+        if not 1 <= number <= len(self._sources):
             raise NotFound(f"The site file has no source {number}", number=number)
-        async with self._lock:
-            busy = next((source for source in await self.all() if source.state == "loading"), None)
-            if busy:
-                raise Conflict(
-                    f"{busy.url} is being loaded", number=busy.number, hint="Try again when it has finished."
-                )
-            settings = self._config.source[number - 1]
-            await save_status(self._store.notes, settings, LoadStatus(state="loading", at=datetime.now(UTC)))
-            self._job = asyncio.create_task(self._load(settings))
-            self._job.add_done_callback(self._record_failure)
-        return await self._describe(number, settings)
+        source = self._sources[number - 1]
+        if not await self._begin(source):
+            busy = next((info for info in await self.all() if info.state == "loading"), None)
+            message = f"{busy.url} is being loaded" if busy else "Another process is loading a source"
+            raise Conflict(message, number=busy.number if busy else number, hint="Try again when it has finished.")
+        return await self._describe(source)
+
+    async def find(self, name: str) -> SourceInfo:
+        return await self._describe(self._named(name))
+
+    async def request(self, name: str) -> SourceInfo:
+        """Have a source loaded as soon as no other is, by any process. Requests until then are one."""
+        source = self._named(name)
+        await save_request(self._store.notes, source.settings)
+        self._wake.set()
+        return await self._describe(source)
+
+    def _named(self, name: str) -> ScheduledSource:
+        source = next((source for source in self._sources if source.name == name), None)
+        if source is None:
+            raise NotFound(f"The site file has no source {name!r}", name=name)
+        return source
 
     async def close(self) -> None:
-        if self._job and not self._job.done():
-            self._job.cancel()
-            await asyncio.wait([self._job])
+        """Stop at once. A load that is interrupted is made up for by the next one."""
+        tasks = [task for task in (self._following, self._job) if task and not task.done()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
-    async def _load(self, settings: SourceSettings) -> None:
+    async def _follow(self) -> None:
+        """Load what is due, again and again. The one place that survives every error of a load."""
+        incident = Incident("sources", self._record)
+        while True:
+            try:
+                pause = await self._load_next()
+                incident.resolve()
+            except Exception as error:  # noqa: BLE001 - the schedule goes on, whatever has failed
+                incident.report(error.message if isinstance(error, SiteError) else repr(error), error)
+                pause = LOOK_SECONDS
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._wake.wait()
+            self._wake.clear()
+
+    async def _load_next(self) -> float:
+        """Load the source that has been due for longest, if any. Return the seconds until the next look."""
+        dues = [(due, source) for source in self._sources if (due := await self._due(source))]
+        if not dues:
+            return LOOK_SECONDS
+        due, source = min(dues, key=lambda pair: (pair[0], pair[1].number))
+        wait = (due - datetime.now(UTC)).total_seconds()
+        if wait > 0:
+            return min(wait, LOOK_SECONDS)
+        if not await self._begin(source, only_if_due=True):
+            return BUSY_SECONDS
+        if self._job:
+            await asyncio.wait([self._job])
+        return 0
+
+    async def _due(self, source: ScheduledSource) -> datetime | None:
+        """Return when a source is to be loaded, by its schedule or because that was requested."""
+        status = await load_status(self._store.notes, source.settings)
+        request = await last_request(self._store.notes, source.settings)
+        is_interrupted = status is not None and status.is_interrupted
+        status = status and status.settle()
+        if request and (status is None or (request != status.request and status.state != "loading")):
+            return datetime.min.replace(tzinfo=UTC)
+        if is_interrupted and status and request:  # which was not followed to the end
+            return status.at + retry_pause(status.failures)
+        return source.due(status)
+
+    async def _begin(self, source: ScheduledSource, *, only_if_due: bool = False) -> bool:
+        """Begin to load a source. Return False if this or another process loads one, or it is no longer due."""
+        async with self._lock:
+            if self._job and not self._job.done():
+                return False
+            if not await self._store.roles.acquire(ROLE, self._owner, LEASE_SECONDS):
+                return False
+            due = await self._due(source) if only_if_due else None
+            if only_if_due and (due is None or due > datetime.now(UTC)):
+                await self._store.roles.acquire(ROLE, self._owner, 0)
+                return False
+            previous = await load_status(self._store.notes, source.settings)
+            now = datetime.now(UTC)
+            begun = LoadStatus(
+                state="loading",
+                at=now,
+                started=now,
+                succeeded=previous.succeeded if previous else None,
+                failures=previous.settle().failures if previous else 0,
+                request=await last_request(self._store.notes, source.settings),
+            )
+            await save_status(self._store.notes, source.settings, begun)
+            self._job = asyncio.create_task(self._load_and_save(source, begun))
+            self._job.add_done_callback(self._record_failure)
+        return True
+
+    async def _load_and_save(self, source: ScheduledSource, begun: LoadStatus) -> None:
+        """Load a source while this process has the lease, and save what became of it."""
+        load = asyncio.create_task(self._load(source, begun))
+        lease = asyncio.create_task(self._keep_lease())
+        try:
+            await asyncio.wait([load, lease], return_when=asyncio.FIRST_COMPLETED)
+            if not load.done():  # another process has taken over, and saves what becomes of the source
+                return
+            await save_status(self._store.notes, source.settings, load.result())
+        except asyncio.CancelledError:
+            await _cancel(load, lease)
+            await self._save_interruption(source, begun)
+            raise
+        finally:
+            await _cancel(load, lease)
+            with contextlib.suppress(SiteError):
+                await self._store.roles.acquire(ROLE, self._owner, 0)
+
+    async def _save_interruption(self, source: ScheduledSource, begun: LoadStatus) -> None:
+        # Without its request, which is still to be followed.
+        status = replace(failed_status(begun, "It was interrupted"), request="")
+        with contextlib.suppress(SiteError, TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await save_status(self._store.notes, source.settings, status)
+
+    async def _keep_lease(self) -> None:
+        """Renew the lease until it is lost."""
+        renewed = time.monotonic()
+        while time.monotonic() - renewed < LEASE_SECONDS:
+            await asyncio.sleep(RENEW_SECONDS)
+            with contextlib.suppress(SiteError):  # a store that is unavailable for a moment
+                if not await self._store.roles.acquire(ROLE, self._owner, LEASE_SECONDS):
+                    return
+                renewed = time.monotonic()
+
+    async def _load(self, source: ScheduledSource, begun: LoadStatus) -> LoadStatus:
         # Takes half a second to import: only for sites that load while they are served.
         ingest = await asyncio.to_thread(importlib.import_module, "portico.sources.ingest")
+        settings = source.settings
         latest = [ingest.LoadReport(redact_url(settings.url))]
-        progress = asyncio.create_task(self._save_progress(settings, ingest, latest))
+        progress = asyncio.create_task(self._save_progress(settings, begun, ingest, latest))
         try:
             on_progress = partial(latest.__setitem__, 0)
             report = await ingest.load_source(settings, self._config, self._store, self._record, on_progress)
-            status = ingest.status_of(report)
+            return replace(ingest.status_of(report), started=begun.started, request=begun.request)
         except SiteError as error:
-            status = LoadStatus(state="failed", at=datetime.now(UTC), error=error.message)
+            return failed_status(begun, error.message)
+        except Exception as error:  # noqa: BLE001 - a reader, or what it reads, may fail in any way
+            self._record(UnexpectedError("loading", repr(error), error))
+            return failed_status(begun, "It failed unexpectedly; see the log")
         finally:
             progress.cancel()
             await asyncio.wait([progress])
-        await save_status(self._store.notes, settings, status)
 
-    async def _save_progress(self, settings: SourceSettings, ingest: ModuleType, latest: list[Any]) -> None:
+    async def _save_progress(
+        self, settings: SourceSettings, begun: LoadStatus, ingest: ModuleType, latest: list[Any]
+    ) -> None:
         """Save the progress at regular intervals."""
         while True:
             await asyncio.sleep(PROGRESS_SECONDS)
             with contextlib.suppress(SiteError):  # a store that is unavailable for a moment misses one
-                await save_status(self._store.notes, settings, ingest.status_of(latest[0], "loading"))
+                status = replace(
+                    ingest.status_of(latest[0], "loading"),
+                    started=begun.started,
+                    succeeded=begun.succeeded,
+                    failures=begun.failures,
+                    request=begun.request,
+                )
+                await save_status(self._store.notes, settings, status)
 
     def _record_failure(self, job: asyncio.Task[None]) -> None:
         if not job.cancelled() and (error := job.exception()):
             self._record(UnexpectedError("loading", repr(error), error))
 
-    async def _describe(self, number: int, settings: SourceSettings) -> SourceInfo:
-        info = SourceInfo(number=number, url=redact_url(settings.url), collection=settings.collection)
+    async def _describe(self, source: ScheduledSource) -> SourceInfo:
+        settings = source.settings
         status = await load_status(self._store.notes, settings)
+        status = status and status.settle()
+        info = SourceInfo(
+            number=source.number,
+            name=source.name,
+            url=redact_url(settings.url),
+            collection=settings.collection,
+            every=settings.every,
+            due=source.due(status),
+        )
         if status is None:
             return info
-        fields = asdict(_current(status))
-        del fields["source"]
-        return replace(info, **fields)
+        shared = (name for name in SourceInfo.__struct_fields__ if name in LoadStatus.__struct_fields__)
+        return replace(info, **{name: getattr(status, name) for name in shared})
 
 
-def _current(status: LoadStatus) -> LoadStatus:
-    """Return the present status: a load without progress was interrupted."""
-    is_silent = datetime.now(UTC) - status.at > timedelta(seconds=SILENT_SECONDS)
-    if status.state == "loading" and is_silent:
-        return replace(status, state="failed", error="It was interrupted")
-    return status
+async def _cancel(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
