@@ -325,8 +325,8 @@ class Site:
         names = [] if text_problem(ref) else self._gate.readable(caller)
         for name in sorted(names, key=lambda name: not ref.startswith(f"{name}/")):
             for id in filter(None, dict.fromkeys((ref, ref.removeprefix(f"{name}/")))):
-                if found := await self.finder.store.items.get(name, id):
-                    return found
+                if item := await self.finder.store.items.get(name, id):
+                    return item
         raise UnknownItem(f"There is no item {ref[:100]!r}", id=ref[:100])
 
     async def call(self, call: Call, caller: Caller) -> Outcome | Task:

@@ -316,7 +316,7 @@ class Metrics(Collector):
             return [
                 _counter("portico_events", "Events by kind", ["event"], events),
                 _counter("portico_calls", "Calls", ["operation", "error"], self._calls),
-                _histogram("portico_seconds", "Time taken", "door", self._seconds),
+                _histogram("portico_seconds", "Time taken", "request", self._seconds),
             ]
 
 
@@ -333,9 +333,9 @@ class TrafficMinute(msgspec.Struct, frozen=True):
     """What the operator's page shows of one minute."""
 
     at: datetime
-    doors: dict[str, RequestStats]  # by kind of request
-    refused: int
-    broke: int
+    requests: dict[str, RequestStats]  # by kind of request
+    refusals: int
+    defects: int
 
 
 class TrafficHistory:
@@ -355,9 +355,9 @@ class TrafficHistory:
             case CallFinished(ms=ms, error=error):
                 self._add("call", ms, failed=bool(error))
             case RequestRefused():
-                self._add("refused")
+                self._add("refusals")
             case UnexpectedError():
-                self._add("broke")
+                self._add("defects")
             case (
                 TaskStateChanged()
                 | StepsDelegated()
@@ -387,9 +387,9 @@ class TrafficHistory:
 
 
 def _to_minute(number: int, stats: Mapping[str, RequestStats]) -> TrafficMinute:
-    doors = {name: msgspec.structs.replace(stats[name]) for name in REQUEST_KINDS if name in stats}
-    counts = [stats[name].count if name in stats else 0 for name in ("refused", "broke")]
-    return TrafficMinute(datetime.fromtimestamp(number * 60, UTC), doors, *counts)
+    requests = {name: msgspec.structs.replace(stats[name]) for name in REQUEST_KINDS if name in stats}
+    counts = [stats[name].count if name in stats else 0 for name in ("refusals", "defects")]
+    return TrafficMinute(datetime.fromtimestamp(number * 60, UTC), requests, *counts)
 
 
 def _counter(name: str, help: str, labels: list[str], counts: Mapping[tuple[str, ...], Counter]) -> Metric:

@@ -583,7 +583,7 @@ async def test_a_promise_is_looked_at_until_it_is_kept(site: Either, server: Ser
     server.says(promised(0.2), promised(0.8), {**meta(), "results": [SOUP]})
     told: list[float | None] = []
 
-    answer = await site.wait(Promise("p1"), told=lambda promise: told.append(promise.progress), every=0.001)
+    answer = await site.wait(Promise("p1"), on_progress=lambda promise: told.append(promise.progress), every=0.001)
 
     assert answer == Answer((Item(SOUP),))
     assert told == [0.2, 0.8]

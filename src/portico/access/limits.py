@@ -63,7 +63,7 @@ Spend: TypeAlias = Callable[[str, int, int], Awaitable[Metered]]
 class Lease:
     """Tokens that were taken out of a bucket together, to be spent one by one."""
 
-    taken: int = 0
+    size: int = 0
     left: int = 0
     behind: float = 0.0  # tokens that stayed in the bucket
     until: float = 0.0
@@ -155,8 +155,8 @@ class Rates:
 
     async def _renew(self, lease: Lease, key: str, limit: int) -> None:
         is_spent_in_time = not lease.left and self._clock() < lease.until
-        lease.taken = max(1, min(2 * lease.taken, limit // LEASES)) if is_spent_in_time else 1
-        meter = await self._spend(key, limit, lease.taken)
+        lease.size = max(1, min(2 * lease.size, limit // LEASES)) if is_spent_in_time else 1
+        meter = await self._spend(key, limit, lease.size)
         lease.left, lease.behind = meter.granted, meter.tokens
         lease.until = self._clock() + LEASE_SECONDS
 

@@ -71,7 +71,7 @@ class _BaseClient:
         return None
 
     async def wait(
-        self, promise: Promise, told: ProgressCallback | None = None, every: float = 0.5
+        self, promise: Promise, on_progress: ProgressCallback | None = None, every: float = 0.5
     ) -> Answer | Elicitation:
         """Poll a promise until it is fulfilled, with growing pauses that begin at `every` seconds.
 
@@ -96,8 +96,8 @@ class _BaseClient:
                 continue
             if not isinstance(response, Promise):
                 return response
-            if told:
-                told(response)
+            if on_progress:
+                on_progress(response)
 
     async def close(self) -> None:
         await self._transport.close()
@@ -252,8 +252,10 @@ class Client:
     def cancel(self, promise: Promise | str) -> Response | None:
         return run_sync(self._inner.cancel(promise))
 
-    def wait(self, promise: Promise, told: ProgressCallback | None = None, every: float = 0.5) -> Answer | Elicitation:
-        return run_sync(self._inner.wait(promise, told, every))
+    def wait(
+        self, promise: Promise, on_progress: ProgressCallback | None = None, every: float = 0.5
+    ) -> Answer | Elicitation:
+        return run_sync(self._inner.wait(promise, on_progress, every))
 
     def conversation(self) -> Conversation:
         return Conversation(self._inner)

@@ -79,7 +79,7 @@ class Context:
     finder: Finder
     limits: Limits = field(default_factory=Limits)
     handle: TaskHandle | None = None
-    seen: int = 0  # the newest change the caller knows of; searches find everything up to it
+    acknowledged: int = 0  # the newest change the caller knows of; searches find everything up to it
     session: str = ""  # of the caller, if it has one
     may_write: bool = True  # False for operations of the kind read
     interim: Settlement = field(default_factory=Settlement)  # recorded with commits before the end
@@ -104,7 +104,7 @@ class Context:
         with self._watch_store():
             if self.unit.is_touched(query.collection):
                 return await self.unit.find(self.finder.limit_bytes(query))
-            return await self.finder.find(query, self.seen)
+            return await self.finder.find(query, self.acknowledged)
 
     async def put(self, collection: str, id: str, data: Mapping[str, Any], expect: str | None = None) -> Item:
         return await self.write(collection, Put(id, data, expect))
@@ -170,7 +170,7 @@ class Context:
 
     def acknowledge(self, committed: CommitResult) -> None:
         """Make later searches of the caller see these changes."""
-        self.seen = max([self.seen, *(change.seq for change in committed.changes)])
+        self.acknowledged = max([self.acknowledged, *(change.seq for change in committed.changes)])
 
     async def progress(self, share: float, message: str = "", save: Any = None) -> None:
         """Report progress from 0 to 1. A value to `save` is available as `saved` if the operation is resumed.

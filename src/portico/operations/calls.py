@@ -177,7 +177,7 @@ class CallRunner:
         attempt.has_begun = True
         completed = await self._in_time(permit, operation, params, attempt)
         attempt.has_ended = True
-        self.acknowledged = max(self.acknowledged, attempt.context.seen)
+        self.acknowledged = max(self.acknowledged, attempt.context.acknowledged)
         return await finish_despite_cancel(self._commit(completed, attempt.key))
 
     async def _commit(self, completed: OperationResult, key: Reservation | None) -> Any:

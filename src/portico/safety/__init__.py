@@ -1,1 +1,1 @@
-"""What may run. Everything that comes through a door of the site is decided here."""
+"""What may run. Every request to the site is decided here."""

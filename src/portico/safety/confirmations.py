@@ -317,7 +317,7 @@ class Confirmations:
                 request = replace(request, stored_until=until + RETENTION)
                 agent = replace(
                     agent,
-                    given={**_drop_expired(agent.given, context.clock()), record.id: until},
+                    approved={**_drop_expired(agent.approved, context.clock()), record.id: until},
                     requests={**agent.requests, record.id: request},
                 )
             context.save_agent(transaction, agent)
@@ -380,7 +380,7 @@ class Confirmations:
         """Revoke what these callers requested in a session, even if it was approved."""
         for principal in principals:
             agent = await self._context.records.read(AgentRecord, principal)
-            ids = {*agent.waiting, *agent.given, *agent.requests} if agent else set[str]()
+            ids = {*agent.waiting, *agent.approved, *agent.requests} if agent else set[str]()
             if ids:
                 names = [(AgentRecord, principal), *((ConfirmationRecord, id) for id in ids)]
                 await self._context.records.update(names, partial(self._revoke_records, session, principal, ids))
@@ -416,7 +416,7 @@ class Confirmations:
     def _stale(self, agent: AgentRecord) -> set[str]:
         """Return the ids of requests with parameters that have expired or whose execution has ended."""
         now = self._context.clock() - CLOCK_SKEW
-        lasting = {*_drop_expired(agent.waiting, now), *_drop_expired(agent.given, now)}
+        lasting = {*_drop_expired(agent.waiting, now), *_drop_expired(agent.approved, now)}
         return {
             id
             for id, request in agent.requests.items()
@@ -528,7 +528,7 @@ def _drop_request(agent: AgentRecord, id: str) -> AgentRecord:
     return replace(
         agent,
         waiting=_without(agent.waiting, id),
-        given=_without(agent.given, id),
+        approved=_without(agent.approved, id),
         requests=_without(agent.requests, id),
     )
 

@@ -93,7 +93,7 @@ class SafetyContext:
             runs=remaining,
             grants=agent.grants if remaining else tuple(grant for grant in agent.grants if grant.verified),
             waiting={id: until for id, until in agent.waiting.items() if id not in withdrawn},
-            given={id: until for id, until in agent.given.items() if id not in withdrawn},
+            approved={id: until for id, until in agent.approved.items() if id not in withdrawn},
         )
         return agent, [self.finish(transaction, agent, run, status, summary, **details) for run in over.values()]
 

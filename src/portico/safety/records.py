@@ -35,7 +35,7 @@ class AgentRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     session: str = ""
     count: int = 0
     steps: tuple[StepRecord, ...] = ()  # the newest
-    seen: tuple[str, ...] = ()  # digests of the newest hints, to detect repetition
+    actions: tuple[str, ...] = ()  # digests of the newest hints, to detect repetition
     silent: int = 0  # steps in a row without the outcome of the one before
     message: str = ""
     held: bool = False  # by a verification, which holds all agents of the caller
@@ -103,7 +103,7 @@ class AgentRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     waiting: dict[str, datetime] = {}  # undecided confirmations, and until when they can be decided
     requests: dict[str, ConfirmationRequest] = {}  # every confirmation whose parameters are stored
     undecided: dict[str, datetime] = {}  # digests of steps that paused it for a person, and until when
-    given: dict[str, datetime] = {}  # approved confirmations that are unused, and until when they are valid
+    approved: dict[str, datetime] = {}  # confirmations that are unused, and until when they are valid
     notices: tuple[Notification, ...] = ()  # for the next step
 
 

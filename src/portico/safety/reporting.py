@@ -117,7 +117,7 @@ class ReportHandler:
     def handle(self) -> StepDecision:
         run, now = self.run, self.context.clock()
         silent = run.silent + 1 if self.report.outcome is None and run.count else 0
-        self.run = replace(run, touched=now, silent=silent, seen=(*run.seen, self.action)[-MAX_HINTS:])
+        self.run = replace(run, touched=now, silent=silent, actions=(*run.actions, self.action)[-MAX_HINTS:])
         self._audit()
         match self.context.settings.mode:
             case "logging":
@@ -145,7 +145,7 @@ class ReportHandler:
             self.context.steps_spent(self.agent) + 1,
             self._outcome(),
             self.run.silent,
-            self.run.seen[:-1].count(self.action),
+            self.run.actions[:-1].count(self.action),
             self.report.risk,
             grant,
         )
@@ -191,7 +191,11 @@ class ReportHandler:
         self.confirmations.use(self.transaction, agreement, agreement.by)
         stored = self.transaction.get(AgentRecord, self.agent.id) or self.agent
         self.agent = replace(
-            self.agent, waiting=stored.waiting, given=stored.given, requests=stored.requests, notices=stored.notices
+            self.agent,
+            waiting=stored.waiting,
+            approved=stored.approved,
+            requests=stored.requests,
+            notices=stored.notices,
         )
         return self._pass(verdict, Grant(hint=self.action, by=agreement.by, expires=agreement.expires))
 

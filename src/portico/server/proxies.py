@@ -99,15 +99,15 @@ def _forwarded(headers: Headers) -> list[Hop]:
     pairs: dict[str, str] = {}
     position = 0
     while position < len(text):
-        found = _PAIR.match(text, position)
-        if found is None:  # nobody knows where the next element begins
+        match = _PAIR.match(text, position)
+        if match is None:  # nobody knows where the next element begins
             return [Hop("")]
-        pairs[found[1].lower()] = _unquote(found[2])
-        if found[3] != ";":
+        pairs[match[1].lower()] = _unquote(match[2])
+        if match[3] != ";":
             address, scheme, host = (pairs.get(name, "") for name in ("for", "proto", "host"))
             hops.append(Hop(_address(address), _scheme(scheme), _host(host)))
             pairs = {}
-        position = found.end()
+        position = match.end()
     return hops
 
 
@@ -117,8 +117,8 @@ def _unquote(text: str) -> str:
 
 def _address(text: str) -> str:
     """The address of a node, which may have a port (RFC 7239 6); empty if it is unknown or hidden."""
-    found = _NODE.fullmatch(text.strip())
-    address = parse_address(next(filter(None, found.groups()), "")) if found else None
+    match = _NODE.fullmatch(text.strip())
+    address = parse_address(next(filter(None, match.groups()), "")) if match else None
     return str(address or "")
 
 

@@ -307,7 +307,7 @@ async def test_traffic_is_shown(desk: Desk) -> None:
 
     minutes = (await desk.get("traffic")).json()["minutes"]
 
-    calls = [each["doors"]["call"] for each in minutes if each["doors"]]
+    calls = [each["requests"]["call"] for each in minutes if each["requests"]]
     assert [sum(each[name] for each in calls) for name in ("count", "errors")] == [2, 1]
 
 

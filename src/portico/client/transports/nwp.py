@@ -566,7 +566,9 @@ class Node:
         """Cancel a task. Raise NwpError if it has already ended."""
         await self._system(CANCEL, id)
 
-    async def wait(self, task: Task | str, told: Callable[[Task], None] | None = None, every: float = 0.5) -> Task:
+    async def wait(
+        self, task: Task | str, on_progress: Callable[[Task], None] | None = None, every: float = 0.5
+    ) -> Task:
         """Poll a task until it has ended, with growing pauses that begin at `every` seconds."""
         id, pause, missed = task if isinstance(task, str) else task.id, every, 0
         while True:
@@ -580,8 +582,8 @@ class Node:
             else:
                 if current.is_final:
                     return current
-                if told:
-                    told(current)
+                if on_progress:
+                    on_progress(current)
             await asyncio.sleep(pause)
             pause = max(every, min(pause * PAUSE_GROWTH, MAX_PAUSE))
 

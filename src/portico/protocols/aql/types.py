@@ -201,7 +201,7 @@ PROTOCOL: tuple[TypeDetails, ...] = (
         pageSize="integer?",
     ),
     _enum("ExecutionStatus", "paused is to be read as running.", *get_args(ExecutionState)),
-    _enum("DangerLevel", "How much harm a call can do.", *(each.name.lower() for each in Danger)),
+    _enum("DangerLevel", "How much harm a call can do.", *(danger.name.lower() for danger in Danger)),
     _object(
         "OperationPolicy",
         "The policy for calls of an operation. introspect with query policies lists them.",

@@ -135,7 +135,7 @@ class AnswerText:
     @property
     def usage(self) -> tuple[int, int]:
         """Return the tokens of the request and of the answer."""
-        return count_tokens(self.prompt.sent), count_tokens(self.text)
+        return count_tokens(self.prompt.full_text), count_tokens(self.text)
 
     def remarks(self) -> dict[str, Any]:
         """Return what clients of this site can know besides: the interpretation, what was ignored, and notes."""

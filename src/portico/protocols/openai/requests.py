@@ -60,7 +60,7 @@ class ConversationInput:
 
     text: str
     previous: tuple[str, ...] = ()  # earlier questions, oldest first
-    sent: str = ""  # all text that was sent, for the usage
+    full_text: str = ""  # every message, for the usage
     ignored: tuple[str, ...] = ()  # members of the request that have no effect here
 
 
@@ -68,7 +68,7 @@ def read_completion(body: Any) -> tuple[CompletionRequest, ConversationInput]:
     request = _convert(body, CompletionRequest)
     if request.n not in {None, 1}:
         raise InvalidParameter(f"`n` must be 1, not {request.n}", param="n")
-    return request, _read_prompt(request.messages, "messages", _ignored(body, CompletionRequest))
+    return request, _read_prompt(request.messages, "messages", _ignored_members(body, CompletionRequest))
 
 
 def read_response(body: Any) -> tuple[ResponseRequest, ConversationInput]:
@@ -76,15 +76,15 @@ def read_response(body: Any) -> tuple[ResponseRequest, ConversationInput]:
     if request.background:
         raise InvalidParameter("`background` must be false: nothing runs in the background here", param="background")
     messages = [InputMessage("user", request.input)] if isinstance(request.input, str) else request.input
-    ignored = _ignored(body, ResponseRequest)
+    ignored = _ignored_members(body, ResponseRequest)
     return request, _read_prompt(messages, "input", (*ignored, *(("instructions",) if request.instructions else ())))
 
 
 def collection_of(model: str, catalog: Catalog, settings: OpenaiSettings) -> tuple[str, ...]:
     """Return the collections that a model answers from; empty for the whole site."""
     name, _, collection = model.partition("/")
-    known = {item.name for item in catalog.public}
-    if name != settings.model or (collection and collection not in known) or model.endswith("/"):
+    names = {item.name for item in catalog.public}
+    if name != settings.model or (collection and collection not in names) or model.endswith("/"):
         hint = f"`{settings.model}` is the whole site; GET /v1/models lists the others."
         raise UnknownModel(f"There is no model {model[:100]!r}", param="model", hint=hint)
     return (collection,) if collection else ()
@@ -102,10 +102,10 @@ def _convert(body: Any, kind: type[Any]) -> Any:
         raise InvalidParameter(f"{where}{reason}", param=param, hint=_EXAMPLE) from error
 
 
-def _ignored(body: Mapping[str, Any], kind: type[msgspec.Struct]) -> tuple[str, ...]:
+def _ignored_members(body: Mapping[str, Any], kind: type[msgspec.Struct]) -> tuple[str, ...]:
     """Return the members that have a value and no effect."""
-    known = set(kind.__struct_fields__)
-    return tuple(str(name)[:64] for name, value in body.items() if name not in known and value not in (None, [], {}))
+    members = kind.__struct_fields__
+    return tuple(str(name)[:64] for name, value in body.items() if name not in members and value not in (None, [], {}))
 
 
 def _read_prompt(messages: Sequence[InputMessage], param: str, ignored: Iterable[str]) -> ConversationInput:

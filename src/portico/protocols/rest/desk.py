@@ -173,7 +173,10 @@ def routes(site: Site, config: Config, sources: SourceManager, traffic: TrafficH
     work = (*_decisions(site), *_agents(site), *_trail(site), *_health(site, sources, traffic))
     return [
         Route(PATH, make_handler(show, render_page), methods=["GET"]),
-        *(Route(f"{API}/{path}", make_handler(_for_approvers(each)), methods=[method]) for method, path, each in work),
+        *(
+            Route(f"{API}/{path}", make_handler(_for_approvers(handle)), methods=[method])
+            for method, path, handle in work
+        ),
     ]
 
 

@@ -311,7 +311,7 @@ function linked(id) {
 
 // Traffic
 
-const DOORS = { ask: "Questions", query: "Queries", call: "Calls" };
+const REQUEST_KINDS = { ask: "Questions", query: "Queries", call: "Calls" };
 
 export function traffic(api) {
   const tiles = el("dl", { class: "tiles" });
@@ -334,30 +334,30 @@ export function traffic(api) {
     const { at, minutes } = await api.get("traffic");
     const end = Math.floor(Date.parse(at) / 60000);
     const moments = Array.from({ length: MINUTES }, (_, place) => new Date((end - MINUTES + 1 + place) * 60000));
-    const found = new Map(minutes.map((each) => [Math.floor(Date.parse(each.at) / 60000), each]));
-    const each = moments.map((moment) => found.get(moment.getTime() / 60000) ?? { doors: {}, refused: 0, broke: 0 });
-    const doors = Object.entries(DOORS).map(([door, name]) => ({
+    const byMinute = new Map(minutes.map((minute) => [Math.floor(Date.parse(minute.at) / 60000), minute]));
+    const hour = moments.map((moment) => byMinute.get(moment.getTime() / 60000) ?? { requests: {}, refusals: 0, defects: 0 });
+    const kinds = Object.entries(REQUEST_KINDS).map(([kind, name]) => ({
       name,
-      paces: each.map((minute) => minute.doors[door]),
+      paces: hour.map((minute) => minute.requests[kind]),
     }));
     none.hidden = minutes.length > 0;
     charts.hidden = !minutes.length;
     const open = [...charts.querySelectorAll("details")].map((part) => part.open);
     tiles.replaceChildren(
-      ...told(each, doors).map(([name, value]) => el("div", {}, el("dt", { text: name }), el("dd", { text: value }))),
+      ...summarize(hour, kinds).map(([name, value]) => el("div", {}, el("dt", { text: name }), el("dd", { text: value }))),
     );
     charts.replaceChildren(
       chart({
         title: "Requests a minute",
         moments,
-        series: doors.map(({ name, paces }) => ({ name, values: paces.map((pace) => pace?.count ?? 0) })),
+        series: kinds.map(({ name, paces }) => ({ name, values: paces.map((pace) => pace?.count ?? 0) })),
       }),
       chart({
         title: "Time taken, on average",
         unit: " ms",
         kind: "lines",
         moments,
-        series: doors.map(({ name, paces }) => ({
+        series: kinds.map(({ name, paces }) => ({
           name,
           values: paces.map((pace) => (pace ? pace.ms / pace.count : null)),
         })),
@@ -367,15 +367,15 @@ export function traffic(api) {
         unit: " ms",
         kind: "lines",
         moments,
-        series: doors.map(({ name, paces }) => ({ name, values: paces.map((pace) => pace?.slowest ?? null) })),
+        series: kinds.map(({ name, paces }) => ({ name, values: paces.map((pace) => pace?.slowest ?? null) })),
       }),
       chart({
         title: "Failed, refused, broken",
         moments,
         series: [
-          { name: "Failed calls", tint: 0, values: doors[2].paces.map((pace) => pace?.errors ?? 0) },
-          { name: "Refused", tint: 1, values: each.map((minute) => minute.refused) },
-          { name: "Broken", tint: 3, values: each.map((minute) => minute.broke) },
+          { name: "Failed calls", tint: 0, values: kinds[2].paces.map((pace) => pace?.errors ?? 0) },
+          { name: "Refused", tint: 1, values: hour.map((minute) => minute.refusals) },
+          { name: "Broken", tint: 3, values: hour.map((minute) => minute.defects) },
         ],
       }),
     );
@@ -384,17 +384,17 @@ export function traffic(api) {
   return { element, refresh, seconds: 10 };
 }
 
-function told(each, doors) {
-  const paces = doors.flatMap((door) => door.paces).filter(Boolean);
+function summarize(hour, kinds) {
+  const paces = kinds.flatMap((kind) => kind.paces).filter(Boolean);
   const count = paces.reduce((sum, pace) => sum + pace.count, 0);
   const ms = paces.reduce((sum, pace) => sum + pace.ms, 0);
-  const sum = (name) => each.reduce((all, minute) => all + minute[name], 0);
+  const sum = (name) => hour.reduce((all, minute) => all + minute[name], 0);
   return [
     ["Requests this hour", short(count)],
     ["Time taken", count ? `${short(ms / count)} ms` : "–"],
     ["Slowest", count ? `${short(Math.max(...paces.map((pace) => pace.slowest)))} ms` : "–"],
     ["Failed calls", short(paces.reduce((all, pace) => all + pace.errors, 0))],
-    ["Refused", short(sum("refused"))],
-    ["Broken", short(sum("broke"))],
+    ["Refused", short(sum("refusals"))],
+    ["Broken", short(sum("defects"))],
   ];
 }
