@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -313,10 +314,121 @@ def test_names_of_sources_are_their_own_their_collection_or_their_file(tmp_path:
     assert source_names(config) == ["posts", "posts-3", "news", "posts-2", "posts-4"]
 
 
+async def reload_when_due(store: Store, manager: SourceManager, config: Config) -> SourceInfo:
+    """Let the first source be due, and return what became of its load."""
+    before = await settled(manager)
+    await age(store, config.source[0], timedelta(days=2))
+
+    async def is_done() -> SourceInfo | None:
+        info = await last_load(manager)
+        return info if info.state != "loading" and info.started not in {None, before.started} else None
+
+    return await until(is_done)
+
+
+async def test_a_304_touches_nothing_and_deletes_nothing(store: Store, managing: Managing) -> None:
+    with slow_site() as web:
+        web.headers = {"ETag": '"v1"', "Last-Modified": "Thu, 19 Nov 2026 10:00:00 GMT"}
+        config = site({"url": f"{web.url}/posts.jsonl", "every": "1d"}, allow_hosts=["127.0.0.1"])
+        manager = managing(config)
+        await settled(manager)
+        head = await store.changes.head()
+
+        again = await reload_when_due(store, manager, config)
+
+        assert (again.is_unchanged, again.state, again.items, again.failures) == (True, "loaded", 1, 0)
+        assert again.succeeded == again.at
+        assert web.conditions == [(None, None), ('"v1"', "Thu, 19 Nov 2026 10:00:00 GMT")]
+        assert (await store.changes.head(), await ids(store)) == (head, ["a"])
+
+        web.headers, web.body = {"ETag": '"v2"'}, b'{"id": "b"}\n'
+        assert (await reload_when_due(store, manager, config)).is_unchanged is False
+        assert await ids(store) == ["b"]
+        assert (await reload_when_due(store, manager, config)).is_unchanged
+        assert web.conditions[-1] == ('"v2"', None)
+        await manager.reload(1)  # by hand: all of it is read
+        await until(lambda: _requested(web, 5))
+        assert web.conditions[-1] == (None, None)
+
+
+async def test_after_a_failure_or_with_other_settings_all_is_read(store: Store, managing: Managing) -> None:
+    with slow_site() as web:
+        web.headers = {"ETag": '"v1"'}
+        source = {"url": f"{web.url}/posts.jsonl", "every": "1d"}
+        config = site(source, allow_hosts=["127.0.0.1"])
+        manager = managing(config)
+        await settled(manager)
+        web.status = 500
+        assert (await reload_when_due(store, manager, config)).state == "failed"
+        web.status = 200
+        await age(store, config.source[0], timedelta(days=2))
+        await settled(manager)
+        assert web.conditions[-1] == (None, None)
+        await manager.close()
+
+        typed = site({**source, "type": "Article"}, allow_hosts=["127.0.0.1"])
+        assert not (await reload_when_due(store, managing(typed), typed)).is_unchanged
+        assert web.conditions[-1] == (None, None)
+
+
+async def test_files_that_have_not_changed_are_not_read(store: Store, posts: Path, managing: Managing) -> None:
+    os.utime(posts, (1e9, 1e9))
+    config = site({"url": str(posts), "every": "1d"})
+    await load_sources(config, store, discard)  # as `portico load` does
+    manager = managing(config)
+    head = await store.changes.head()
+
+    again = await reload_when_due(store, manager, config)
+    assert (again.is_unchanged, again.items, await store.changes.head()) == (True, 2, head)
+
+    write(posts, "b", "d")  # of the same size
+    os.utime(posts, (1e9 + 1, 1e9 + 1))
+    assert not (await reload_when_due(store, manager, config)).is_unchanged
+    assert await ids(store) == ["b", "d"]
+    write(posts, "b", "e")  # a moment ago: a later write might have the same time
+    assert not (await reload_when_due(store, manager, config)).is_unchanged
+    write(posts, "b", "f")
+    assert not (await reload_when_due(store, manager, config)).is_unchanged
+    assert await ids(store) == ["b", "f"]
+
+
+async def test_a_folder_is_read_when_any_of_its_files_has_changed(
+    store: Store, tmp_path: Path, managing: Managing
+) -> None:
+    folder = tmp_path / "posts"
+    folder.mkdir()
+    for name in ("one", "two"):
+        (folder / f"{name}.md").write_text(f"# Post {name}\n\nSome text.\n")
+        os.utime(folder / f"{name}.md", (1e9, 1e9))
+    config = site({"url": str(folder), "every": "1d"})
+    manager = managing(config)
+
+    await settled(manager)
+    assert (await reload_when_due(store, manager, config)).is_unchanged
+    (folder / "two.md").unlink()
+    removed = await reload_when_due(store, manager, config)
+    assert (removed.is_unchanged, removed.removed, removed.items) == (False, 1, 1)
+
+
+async def test_a_page_that_stands_for_a_site_is_always_crawled(store: Store, managing: Managing) -> None:
+    with slow_site() as web:
+        web.headers, web.body = {"ETag": '"v1"'}, b"<html><title>Home</title><body><p>Welcome to the site.</p></html>"
+        config = site({"url": f"{web.url}/", "every": "1d", "delay": 0}, allow_hosts=["127.0.0.1"])
+        manager = managing(config)
+
+        await settled(manager)
+        assert not (await reload_when_due(store, manager, config)).is_unchanged
+        assert set(web.conditions) == {(None, None)}
+
+
 class SlowSite:
     """A site of one file, which it sends once it is released."""
 
     def __init__(self) -> None:
+        self.body = b'{"id": "a", "name": "Post"}\n'
+        self.headers: dict[str, str] = {}
+        self.status = 200
+        self.conditions: list[tuple[str | None, str | None]] = []
         self.url = ""
         self.requests = 0
         self.released = threading.Event()
@@ -331,8 +443,13 @@ def slow_site() -> Iterator[SlowSite]:
         def do_GET(self) -> None:
             web.requests += 1
             web.released.wait(60)
-            body = b'{"id": "a", "name": "Post"}\n'
-            self.send_response(200)
+            known = self.headers["If-None-Match"]
+            web.conditions.append((known, self.headers["If-Modified-Since"]))
+            is_known = web.status == 200 and known is not None and known == web.headers.get("ETag")
+            body = b"" if is_known else web.body
+            self.send_response(304 if is_known else web.status)
+            for name, value in web.headers.items():
+                self.send_header(name, value)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

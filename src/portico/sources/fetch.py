@@ -91,6 +91,7 @@ class Fetcher:
         resolve: Resolve | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
+        self.requests = 0  # sent so far, redirects aside
         self._max_bytes = max_bytes
         self._timeout = timeout
         guard = _GuardedBackend(frozenset(map(_host_key, allow_hosts)), deadline, resolve or resolve_host)
@@ -102,11 +103,22 @@ class Fetcher:
         )
 
     @contextmanager
-    def open(self, url: str, *, follow: bool = True, max_bytes: int | None = None) -> Generator[FetchResponse]:
-        """Send a GET and yield the response, whatever its status. With `follow`, follow up to five redirects."""
+    def open(
+        self,
+        url: str,
+        *,
+        follow: bool = True,
+        max_bytes: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Generator[FetchResponse]:
+        """Send a GET and yield the response, whatever its status. With `follow`, follow up to five redirects.
+
+        The headers are sent with each request, so they must hold no secrets.
+        """
+        self.requests += 1
         limit = self._max_bytes if max_bytes is None else max_bytes
         for _ in range(MAX_REDIRECTS + 1):
-            with self._request(url, limit) as answer:
+            with self._request(url, limit, extra=headers) as answer:
                 target = answer.location if follow else None
                 if target is None:
                     yield answer

@@ -12,6 +12,7 @@ from portico.config import Config, SourceSettings
 from portico.items import content_hash
 from portico.redaction import redact_url
 from portico.sources.records import collection_for
+from portico.sources.revisions import Revision
 from portico.store import NoteStore
 
 KEPT_DAYS = 3650
@@ -39,6 +40,8 @@ class LoadStatus(msgspec.Struct, frozen=True, kw_only=True):
     started: datetime | None = None
     succeeded: datetime | None = None  # when a load last succeeded
     failures: int = 0  # in a row
+    revision: Revision | None = None  # of the source, after a complete load
+    is_unchanged: bool = False  # the source was not read, because it was as it had been
     request: str = ""  # the last request to load it that was followed
 
     @property
@@ -57,7 +60,8 @@ def failed_status(before: LoadStatus | None, error: str) -> LoadStatus:
     """Return the status of a load that failed, of a source with this status before or during the load."""
     now = datetime.now(UTC)
     before = before or LoadStatus(state="failed", at=now)
-    return replace(before, state="failed", at=now, error=error, failures=before.failures + 1)
+    # Some of what is stored may be newer than the revision, so the next load reads all.
+    return replace(before, state="failed", at=now, error=error, failures=before.failures + 1, revision=None)
 
 
 async def save_status(notes: NoteStore, settings: SourceSettings, status: LoadStatus) -> None:

@@ -36,6 +36,7 @@ from portico.sources.reports import (
     FieldReport,
     LoadReport,
 )
+from portico.sources.revisions import Revision, RevisionCheck, settings_digest
 from portico.store import Store
 from portico.store.records import Load, Put
 from portico.telemetry import Recorder, SourceLoaded
@@ -230,9 +231,10 @@ def default_collection(settings: SourceSettings) -> str:
     return settings.collection or collection_for(settings.url, settings.table)
 
 
-def open_configured_source(settings: SourceSettings, config: Config) -> Source:
+def open_configured_source(settings: SourceSettings, config: Config, check: RevisionCheck | None = None) -> Source:
     """Open a [[source]] of the site file."""
-    return open_source(_location(settings, config), _options(settings, config, _distinction(settings, config)))
+    options = _options(settings, config, _distinction(settings, config))
+    return open_source(_location(settings, config), options, check=check)
 
 
 def _location(settings: SourceSettings, config: Config) -> str:
@@ -335,14 +337,20 @@ async def load_sources(
 
 
 async def load_source(
-    settings: SourceSettings, config: Config, store: Store, record: Recorder, on_progress: ProgressCallback
+    settings: SourceSettings,
+    config: Config,
+    store: Store,
+    record: Recorder,
+    on_progress: ProgressCallback,
+    known: Revision | None = None,
 ) -> LoadReport:
-    """Bring the store up to date with one [[source]]."""
-    source, name = open_configured_source(settings, config), default_collection(settings)
+    """Bring the store up to date with one [[source]]. Raise SourceUnchanged if it still is what is known of it."""
+    check = RevisionCheck(settings_digest(settings, config), known)
+    source, name = open_configured_source(settings, config, check), default_collection(settings)
     may_adopt = await _adoption_rule(settings, config, store)
     report = await ingest(store, source, name, declared=config.collection, on_progress=on_progress, may_adopt=may_adopt)
     record(SourceLoaded(redact_url(settings.url), name, report.added, report.changed, report.removed, report.failed))
-    return replace(report, source=redact_url(settings.url))
+    return replace(report, source=redact_url(settings.url), revision=None if report.has_gap else check.current)
 
 
 def status_of(report: LoadReport, state: State = "loaded") -> LoadStatus:
@@ -361,4 +369,5 @@ def status_of(report: LoadReport, state: State = "loaded") -> LoadStatus:
         seconds=round(report.seconds, 3),
         share=report.share,
         source=report.stored_as,
+        revision=report.revision,
     )

@@ -29,6 +29,7 @@ from portico.sources.freshness import (
     save_status,
     source_names,
 )
+from portico.sources.revisions import Revision, SourceUnchanged
 from portico.sources.schedule import Schedule, next_load, parse_schedule, retry_pause
 from portico.store import Store
 from portico.telemetry import Incident, Recorder, UnexpectedError
@@ -39,6 +40,7 @@ BUSY_SECONDS = 1.0  # between two attempts while another process loads a source
 LEASE_SECONDS = 30.0  # after which another process takes over from one that has died
 RENEW_SECONDS = 5.0
 CLOSE_SECONDS = 3.0  # for storing that a load was interrupted when a process closes
+HANDOVERS, HANDOVER_SECONDS = 20, 0.05  # attempts to begin a load where none seems to be under way
 ROLE = "sources"
 
 
@@ -63,6 +65,7 @@ class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
     failed: int = 0
     seconds: float = 0.0
     share: float | None = None  # that has been read, if known
+    is_unchanged: bool = False  # the last load found the source as it had been, and read nothing
     error: str = ""
 
 
@@ -111,15 +114,19 @@ class SourceManager:
         return [await self._describe(source) for source in self._sources]
 
     async def reload(self, number: int) -> SourceInfo:
-        """Start to load a source; `all` reports the progress."""
+        """Start to load a source, changed or not; `all` reports the progress."""
         if not 1 <= number <= len(self._sources):
             raise NotFound(f"The site file has no source {number}", number=number)
         source = self._sources[number - 1]
-        if not await self._begin(source):
+        hint = "Try again when it has finished."
+        for _ in range(HANDOVERS):
+            if await self._begin(source):
+                return await self._describe(source)
             busy = next((info for info in await self.all() if info.state == "loading"), None)
-            message = f"{busy.url} is being loaded" if busy else "Another process is loading a source"
-            raise Conflict(message, number=busy.number if busy else number, hint="Try again when it has finished.")
-        return await self._describe(source)
+            if busy:
+                raise Conflict(f"{busy.url} is being loaded", number=busy.number, hint=hint)
+            await asyncio.sleep(HANDOVER_SECONDS)  # a load has just ended, and its lease is about to
+        raise Conflict("Another process is loading a source", number=number, hint=hint)
 
     async def find(self, name: str) -> SourceInfo:
         return await self._describe(self._named(name))
@@ -206,16 +213,19 @@ class SourceManager:
                 started=now,
                 succeeded=previous.succeeded if previous else None,
                 failures=previous.settle().failures if previous else 0,
+                items=previous.items if previous else 0,
                 request=await last_request(self._store.notes, source.settings),
             )
             await save_status(self._store.notes, source.settings, begun)
-            self._job = asyncio.create_task(self._load_and_save(source, begun))
+            self._job = asyncio.create_task(
+                self._load_and_save(source, begun, previous.revision if previous and only_if_due else None)
+            )
             self._job.add_done_callback(self._record_failure)
         return True
 
-    async def _load_and_save(self, source: ScheduledSource, begun: LoadStatus) -> None:
+    async def _load_and_save(self, source: ScheduledSource, begun: LoadStatus, known: Revision | None) -> None:
         """Load a source while this process has the lease, and save what became of it."""
-        load = asyncio.create_task(self._load(source, begun))
+        load = asyncio.create_task(self._load(source, begun, known))
         lease = asyncio.create_task(self._keep_lease())
         try:
             await asyncio.wait([load, lease], return_when=asyncio.FIRST_COMPLETED)
@@ -248,7 +258,7 @@ class SourceManager:
                     return
                 renewed = time.monotonic()
 
-    async def _load(self, source: ScheduledSource, begun: LoadStatus) -> LoadStatus:
+    async def _load(self, source: ScheduledSource, begun: LoadStatus, known: Revision | None) -> LoadStatus:
         # Takes half a second to import: only for sites that load while they are served.
         ingest = await asyncio.to_thread(importlib.import_module, "portico.sources.ingest")
         settings = source.settings
@@ -256,8 +266,11 @@ class SourceManager:
         progress = asyncio.create_task(self._save_progress(settings, begun, ingest, latest))
         try:
             on_progress = partial(latest.__setitem__, 0)
-            report = await ingest.load_source(settings, self._config, self._store, self._record, on_progress)
+            report = await ingest.load_source(settings, self._config, self._store, self._record, on_progress, known)
             return replace(ingest.status_of(report), started=begun.started, request=begun.request)
+        except SourceUnchanged:
+            now = datetime.now(UTC)
+            return replace(begun, state="loaded", at=now, succeeded=now, failures=0, revision=known, is_unchanged=True)
         except SiteError as error:
             return failed_status(begun, error.message)
         except Exception as error:  # noqa: BLE001 - a reader, or what it reads, may fail in any way

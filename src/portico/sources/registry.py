@@ -9,10 +9,11 @@ import glob
 import os
 import re
 import tempfile
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from http import HTTPStatus
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -37,7 +38,7 @@ from portico.sources import (
     tables,
     vcards,
 )
-from portico.sources.fetch import Fetcher
+from portico.sources.fetch import Fetcher, FetchResponse
 from portico.sources.records import (
     BadRecord,
     Document,
@@ -50,6 +51,7 @@ from portico.sources.records import (
     Source,
     SourceOptions,
 )
+from portico.sources.revisions import RevisionCheck
 
 if TYPE_CHECKING:
     from portico.sources.schema import TableInfo
@@ -114,13 +116,18 @@ def _source_registry() -> Registry[ReadUrl]:
     return Registry(SOURCES, built_in, Callable)
 
 
-def open_source(url: str, options: SourceOptions, *, fetcher: Fetcher | None = None) -> Source:
-    """Open the source at a path, a glob, a folder or a URL. Raise SourceError if its kind is unknown."""
+def open_source(
+    url: str, options: SourceOptions, *, fetcher: Fetcher | None = None, check: RevisionCheck | None = None
+) -> Source:
+    """Open the source at a path, a glob, a folder or a URL. Raise SourceError if its kind is unknown.
+
+    Its records raise SourceUnchanged if the check knows the source as it is.
+    """
     kind, place = _kind_and_place(url, options)
     web = fetcher or Fetcher(allow_hosts=options.allow_hosts, max_bytes=options.max_bytes, timeout=options.timeout)
     meter = Meter()
     names = _store_names(url, options)
-    plan = _make_reader(kind, place, options, web, meter)
+    plan = _make_reader(kind, place, options, web, meter, check or RevisionCheck())
     return _LazySource(names[-1], names[:-1], options, plan, meter, Redactor(url))
 
 
@@ -228,25 +235,43 @@ def _kind_and_place(url: str, options: SourceOptions) -> tuple[str | None, str]:
 
 
 def _make_reader(
-    kind: str | None, place: str, options: SourceOptions, web: Fetcher, meter: Meter
+    kind: str | None, place: str, options: SourceOptions, web: Fetcher, meter: Meter, check: RevisionCheck
 ) -> Callable[[], Iterator[Entry]]:
     if kind and _source_registry().adds(kind):
         return lambda: _source_registry().get(kind)(place, options)
     if kind == "sql":
         return lambda: _read_sql(place, options)
     if place.startswith(_WEB):
-        return lambda: _read_web(kind, place, options, web)
+        return lambda: _read_web(kind, place, options, web, check)
     if "://" in place:
         raise _unknown(f"{place!r} has an unknown scheme.")
     path = Path(place)
     if path.is_dir():
-        return lambda: _read_folder(path, kind, options, web)
+        return lambda: _read_changed(_read_folder(path, kind, options, web), _list_files(path), web, check)
     paths = [path] if path.exists() else sorted(map(Path, glob.glob(place, recursive=True)))
     if not paths:
         raise SourceError(f"There is no file or folder {place!r}.", path=place)
     kinds = [(one, kind or _kind_of_file(one)) for one in paths]
     meter.total = sum(one.stat().st_size for one, kind in kinds if kind != "sql")
-    return lambda: _read_files(kinds, options, web, meter)
+    if any(kind == "openapi" for _, kind in kinds):  # which may refer to files beside it
+        return lambda: _read_files(kinds, options, web, meter)
+    return lambda: _read_changed(_read_files(kinds, options, web, meter), paths, web, check)
+
+
+def _read_changed(
+    entries: Iterator[Entry], paths: Iterable[Path], web: Fetcher, check: RevisionCheck
+) -> Iterator[Entry]:
+    """Read files unless none has changed since they were loaded."""
+    check.see_files(paths)
+    yield from _read_whole(entries, web, check)
+
+
+def _read_whole(entries: Iterator[Entry], web: Fetcher, check: RevisionCheck) -> Iterator[Entry]:
+    """Read what was checked. If it leads to further requests, the check does not cover all of the source."""
+    requests = web.requests
+    yield from entries
+    if web.requests != requests:
+        check.forget()
 
 
 def _kind_of_file(path: Path) -> str:
@@ -318,18 +343,22 @@ def _read_gzip(document: Document, options: SourceOptions, web: Fetcher) -> Iter
         yield from _read_document(unpacked, kind, options, web)
 
 
-def _read_web(kind: str | None, url: str, options: SourceOptions, web: Fetcher) -> Iterator[Entry]:
+def _read_web(
+    kind: str | None, url: str, options: SourceOptions, web: Fetcher, check: RevisionCheck
+) -> Iterator[Entry]:
     if kind == "site":
         yield from crawl.read_site(url, web, options)
         return
     if kind == "sitemap":
         yield from crawl.read_sitemap(url, web, options)
         return
-    with _download(url, web) as document:
+    with _download(url, web, check) as document:
         document_kind = kind or _kind_of_answer(document)
         if document_kind != "site":
-            yield from _read_document(document, document_kind, replace(options, format=kind), web)
+            entries = _read_document(document, document_kind, replace(options, format=kind), web)
+            yield from _read_whole(entries, web, check)
             return
+    check.forget()
     # The URL of a page stands for its whole site.
     yield from crawl.read_site(url, web, options)
 
@@ -368,11 +397,25 @@ def _open_file(path: Path, name: str) -> Generator[Document]:
 
 
 @contextmanager
-def _download(url: str, fetcher: Fetcher) -> Generator[Document]:
+def _open_changed(url: str, fetcher: Fetcher, check: RevisionCheck) -> Generator[FetchResponse]:
+    """Request a URL. Raise SourceUnchanged if it is what was loaded last."""
+    conditions = check.conditions()
+    with fetcher.open(url, headers=conditions) as answer:
+        if not conditions or answer.status != HTTPStatus.NOT_MODIFIED:
+            yield answer
+            return
+        check.confirm_response(answer.url)
+    with fetcher.open(url) as answer:
+        yield answer
+
+
+@contextmanager
+def _download(url: str, fetcher: Fetcher, check: RevisionCheck) -> Generator[Document]:
     """Download a URL into a temporary file, which is deleted afterwards. The fetcher limits its size."""
     with tempfile.TemporaryFile() as file:
-        with fetcher.open(url) as answer:
+        with _open_changed(url, fetcher, check) as answer:
             answer.raise_for_status()
+            check.see_response(answer.url, answer.headers)
             document = Document(file, answer.url, answer.url, answer.content_type)
             for chunk in answer.chunks:
                 file.write(chunk)

@@ -8,6 +8,7 @@ import msgspec
 
 from portico.catalog import FieldType, Role, widen
 from portico.sources.records import BadRecord, Doubt, Remark
+from portico.sources.revisions import Revision
 
 MAX_FAILURES = 100
 MAX_DOUBTS = 100
@@ -54,6 +55,7 @@ class LoadReport:
     doubts: tuple[Doubt, ...] = field(default=())
     doubt_count: int = 0  # of all doubts
     remarks: tuple[Remark, ...] = field(default=())
+    revision: Revision | None = None  # of the source as it was read, if it can be recognized again
     error: str = ""  # why the source could not be read at all, or not to its end
 
     @property
