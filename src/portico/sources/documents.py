@@ -12,6 +12,7 @@ from portico.sources import pages
 from portico.sources.html import TooDeep, parse_html
 from portico.sources.records import BadRecord, Document, Entry, SourceOptions
 from portico.sources.text import read_text
+from portico.sources.web_paths import file_url
 
 _MAX_TITLE = 120
 _MAX_PARAGRAPHS = 50_000  # a page may have twice as many tags; more paragraphs share one
@@ -48,7 +49,7 @@ def page_entries(body: str, document: Document, fields: dict[str, Any]) -> Itera
         yield BadRecord(document.name, str(problem))
         return
     identity = document.url or document.name
-    yield from pages.records(pages.HtmlPage(tree, identity, document.url, document.name, fields))
+    yield from pages.records(pages.HtmlPage(tree, identity, file_url(document), document.name, fields))
 
 
 def file_title(document: Document) -> str:

@@ -1,6 +1,7 @@
 """Reads the files of a folder or an archive, each by its kind. Never reads a file silently not at all.
 
-Documents fill the collection of the source. A table fills a collection of its own, named after its file.
+Documents fill the collection of the source. A table fills a collection of its own, named after its file. Of a Jekyll
+site it reads the pages and the posts, not the templates and not what was built of them.
 """
 
 from collections import Counter
@@ -8,9 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
+from typing import Any, cast
+
+import yaml
 
 from portico.errors import SourceError
 from portico.sources import sniff
+from portico.sources.plain import load_yaml
 from portico.sources.records import BadRecord, Document, Entry, Record, Remark, collection_name
 
 DOCUMENTS = frozenset(("markdown", "html", "pdf", "text", "docx", "rst", "ipynb"))
@@ -30,6 +35,10 @@ _TOOLS = frozenset((
 ))  # fmt: skip
 TOOL_FOLDERS = frozenset(("node_modules", "__pycache__"))
 _MAX_SUFFIXES = 8
+_SITE_SETTINGS = frozenset(("_config.yml", "_config.yaml"))
+# Folders of a Jekyll site without content.
+_SITE_FOLDERS = frozenset(("_layouts", "_includes", "_site", "_sass", "_plugins", "vendor"))
+_MAX_SETTINGS = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +60,7 @@ class _Reading:
     wanted: str | None
     has_pages: bool
     names_tables: bool
+    permalink: str = ""
 
     def wants(self, kind: str) -> bool:
         match self.wanted:
@@ -73,15 +83,40 @@ def read_members(
     With `names_tables`, a table fills a collection of its own.
     """
     has_pages = any(sniff.by_name(member.name) in _PAGES for member in members)
-    reading = _Reading(read, wanted, has_pages, names_tables)
+    reading = _Reading(read, wanted, has_pages, names_tables, _permalink(members))
+    contents = _contents(members)
     skipped: list[str] = []
-    for member in members:
+    for member in contents:
         try:
             yield from _read_member(member, reading, skipped)
         except SourceError as problem:
             yield BadRecord(member.name, problem.message, is_gap=True)
     if skipped:
         yield Remark(place, f"{_count(skipped, 'file')} of other kinds not read: {_suffixes(skipped)}")
+    if templates := len(members) - len(contents):
+        yield Remark(place, f"{templates:,} templates and built files of the Jekyll site not read")
+
+
+def _contents(members: list[Member]) -> list[Member]:
+    """Return the members without the templates of a Jekyll site and what was built of them."""
+    if not any(member.name in _SITE_SETTINGS or "_posts" in PurePosixPath(member.name).parts for member in members):
+        return members
+    return [member for member in members if PurePosixPath(member.name).parts[0] not in _SITE_FOLDERS]
+
+
+def _permalink(members: list[Member]) -> str:
+    """Return the pattern of the addresses of posts, which the settings of a Jekyll site may give."""
+    settings = next((member for member in members if member.name in _SITE_SETTINGS), None)
+    if settings is None:
+        return ""
+    with settings.open() as document:
+        text = document.file.read(_MAX_SETTINGS)
+    try:
+        value: Any = load_yaml(text.decode("utf-8", "replace"))
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return ""
+    pattern = cast("dict[str, Any]", value).get("permalink") if isinstance(value, dict) else None
+    return pattern if isinstance(pattern, str) else ""
 
 
 def is_tool(name: str) -> bool:
@@ -92,7 +127,8 @@ def _read_member(member: Member, reading: _Reading, skipped: list[str]) -> Itera
     if is_tool(member.name):
         skipped.append(member.name)
         return
-    with member.open() as document:
+    with member.open() as opened:
+        document = replace(opened, path=opened.name, permalink=reading.permalink)
         kind = sniff.by_name(document.name) or sniff.by_content(document)
         if kind in _ALONE:
             yield Remark(member.name, _ALONE[kind])

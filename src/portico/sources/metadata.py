@@ -39,6 +39,8 @@ class PageMetadata:
             values = self._values.setdefault(name.strip().lower(), [])
             if content and len(values) < MAX_VALUES:
                 values.append(content)
+        if not base:
+            self._base = self.address()
 
     @property
     def description(self) -> str:
@@ -60,7 +62,7 @@ class PageMetadata:
         element = self._tree.css_first("head title")
         text = " ".join(element.text().split()) if element else ""
         headings = self._tree.css("h1")
-        heading = " ".join(headings[0].text().split()) if len(headings) == 1 else ""
+        heading = " ".join(headings[0].text().split()) if headings else ""
         if not text:
             return (heading or self._first(_NAMES))[:_MAX_TITLE]
         for shorter in (heading, self._first(_NAMES)):

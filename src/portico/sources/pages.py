@@ -4,24 +4,32 @@ Never runs a page and never keeps its markup: texts hold no tags.
 """
 
 import re
-import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, cast
-from urllib.parse import quote, urljoin, urlsplit
+from typing import Any
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
-import yaml
 from markdown_it import MarkdownIt
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from portico.sources import jsonld, microdata
 from portico.sources.entities import MAX_NODES, complete, find_subject, is_article, types_of
+from portico.sources.frontmatter import InvalidFrontMatter, read_front_matter
 from portico.sources.html import TooDeep, parse_html
 from portico.sources.metadata import PageMetadata, web_address
 from portico.sources.passages import Passage, PassageTitles, cut
-from portico.sources.plain import load_yaml, plain_object
-from portico.sources.records import BadRecord, Document, Doubt, Entry, Record, id_of, too_large
+from portico.sources.records import (
+    BadRecord,
+    Document,
+    Doubt,
+    Entry,
+    Record,
+    Remark,
+    id_of,
+    too_large,
+)
 from portico.sources.walk import TextBlock, iter_text_blocks
+from portico.sources.web_paths import file_url, page_url
 
 Fields = dict[str, Any]
 
@@ -32,9 +40,7 @@ _PAGE_FIELDS = ("description", "image", "author", "datePublished", "dateModified
 _LINKS = ("url", "image")
 _FRAGMENT = "!$&'()*+,;=:@/?-._~%"
 _MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable("table")
-_FENCES = {"---": "yaml", "+++": "toml"}
-# Common names in front matter, and their names in schema.org.
-_FRONT_NAMES = {"title": "name", "date": "datePublished", "tags": "keywords", "summary": "description"}
+_HEADING_ID = re.compile(r"^(#{1,6} .{0,500}?)[ \t]*\{#([\w-]{1,100})\}[ \t]*$", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*<!--(.*)-->\s*$", re.DOTALL)
 
 
@@ -44,42 +50,58 @@ class HtmlPage:
 
     tree: LexborHTMLParser
     id: str
-    url: str | None = None
+    url: str | None = None  # where it is on the web
     where: str = ""
     fields: dict[str, Any] = field(default_factory=dict[str, Any])
+    slug: str = ""  # what the name of its file calls it
+    is_generated: bool = False  # from Markdown: generators give each heading an id made of its text
 
 
 def read_html(document: Document) -> Iterator[Entry]:
     text = document.read()
     if text is None:
         yield too_large(document.name)
-        return
-    try:
-        page = parse_page(text, document.url or document.name, document.url, document.name)
-    except TooDeep as problem:
-        yield BadRecord(document.name, str(problem))
+    elif text.removeprefix(b"\xef\xbb\xbf").startswith(b"---"):
+        yield from _read_with_front_matter(text, document, str)
     else:
-        yield from records(page)
+        try:
+            page = parse_page(text, document.url or document.name, file_url(document), document.name)
+        except TooDeep as problem:
+            yield BadRecord(document.name, str(problem))
+        else:
+            yield from records(page)
 
 
 def read_markdown(document: Document) -> Iterator[Entry]:
     text = document.read()
     if text is None:
         yield too_large(document.name)
-        return
+    else:
+        yield from _read_with_front_matter(text, document, _render)
+
+
+def _read_with_front_matter(text: bytes, document: Document, render: Callable[[str], str]) -> Iterator[Entry]:
     try:
-        fields, body = front_matter(text.decode("utf-8-sig"))
-        tree = parse_html(_MARKDOWN.render(body))
+        front = read_front_matter(text.decode("utf-8-sig"), document.path or document.name)
+        if front.is_draft:
+            yield Remark(document.name, "is a draft and was left out")
+            return
+        tree = parse_html(render(front.text))
     except UnicodeDecodeError:
         yield BadRecord(document.name, "is not UTF-8")
     except TooDeep as problem:
         yield BadRecord(document.name, str(problem))
-    except (yaml.YAMLError, tomllib.TOMLDecodeError, InvalidFrontMatter) as problem:
-        yield BadRecord(document.name, f"has front matter that cannot be read: {_one_line(str(problem))}")
+    except InvalidFrontMatter as problem:
+        yield BadRecord(document.name, f"has front matter that cannot be read: {problem}")
     else:
-        url = _text(fields.get("url")) or document.url
-        identity = _text(fields.get("@id")) or url or document.name
-        yield from records(HtmlPage(tree, identity, url, document.name, fields))
+        identity = _text(front.fields.get("@id")) or _text(front.fields.get("url")) or document.url or document.name
+        address = page_url(document, front)
+        fields = {name: value for name, value in front.fields.items() if name != "url"}
+        yield from records(HtmlPage(tree, identity, address, document.name, fields, front.slug, render is _render))
+
+
+def _render(text: str) -> str:
+    return _MARKDOWN.render(_HEADING_ID.sub(r'\1 <a id="\2"></a>', text))
 
 
 def parse_page(text: bytes, identity: str, url: str | None, where: str) -> HtmlPage:
@@ -125,27 +147,6 @@ def text_of_html(html: str) -> str:
     except TooDeep:
         return ""
     return "\n\n".join(block.text for block in iter_text_blocks(root)) if root else ""
-
-
-class InvalidFrontMatter(ValueError):
-    """Front matter that is not a table of fields."""
-
-
-def front_matter(text: str) -> tuple[dict[str, Any], str]:
-    """Return the fields between the fences, and the text after them."""
-    first, _, rest = text.partition("\n")
-    language = _FENCES.get(first.strip())
-    if language is None:
-        return {}, text
-    closing = re.compile(rf"^{re.escape(first.strip())}[ \t]*\r?$", re.MULTILINE).search(rest)
-    if closing is None:
-        return {}, text  # a rule, not a fence
-    head = rest[: closing.start()]
-    fields: Any = load_yaml(head) if language == "yaml" else tomllib.loads(head.replace("\r\n", "\n"))
-    if fields is not None and not isinstance(fields, dict):
-        raise InvalidFrontMatter("it is not a table of fields")
-    named = plain_object(cast("dict[Any, Any]", fields or {}))
-    return {_FRONT_NAMES.get(name, name): value for name, value in named.items()}, rest[closing.end() :]
 
 
 def passages(page: HtmlPage) -> Iterator[Entry]:
@@ -201,7 +202,7 @@ def _passages(fields: Fields, page: HtmlPage, head: PageMetadata, blocks: list[T
     parts = list(cut(blocks)) or ([Passage(description)] if description or page.fields else [])
     address = _address(page, head)
     for position, passage in enumerate(parts, 1):
-        anchor = passage.anchor if passage.heading != title else ""
+        anchor = _anchor(passage, page) if passage.heading != title else ""
         data = {
             **common,
             "name": titles.name(passage) if len(parts) > 1 else title,
@@ -217,10 +218,15 @@ def _passages(fields: Fields, page: HtmlPage, head: PageMetadata, blocks: list[T
         yield BadRecord(page.where, "has no text")
 
 
+def _anchor(passage: Passage, page: HtmlPage) -> str:
+    made = re.sub(r"[^\w\- ]", "", passage.heading.lower()).replace(" ", "-") if page.is_generated else ""
+    return passage.anchor or made
+
+
 def _entity_record(data: Fields, page: HtmlPage, head: PageMetadata, title: str, identity: str) -> Record:
     address, base = _address(page, head), base_of(page)
     named = data if "name" in data or not title else {**data, "name": title}
-    links = {name: web_address(value, base) or value for name in _LINKS if isinstance(value := data.get(name), str)}
+    links = {name: web_address(value, base) or value for name in _LINKS if isinstance(value := named.get(name), str)}
     return Record(_filled({**page.fields, "url": address, **named, **links}, keep=named), page.where, identity)
 
 
@@ -233,6 +239,8 @@ def _page_fields(fields: Fields, page: HtmlPage, head: PageMetadata) -> Fields:
     language = known.get("inLanguage") or head.language
     own = {name: value for name, value in page.fields.items() if name not in ("@id", "id")}
     data = {**head.fields(), **known, "inLanguage": language, **own}
+    if isinstance(image := data.get("image"), str):
+        data["image"] = web_address(image, base_of(page)) or image
     return {"@type": types[0] if len(types) == 1 else "WebPage", **data}
 
 
@@ -303,8 +311,18 @@ def _main_element(tree: LexborHTMLParser) -> LexborNode | None:
 
 
 def _title(page: HtmlPage, head: PageMetadata) -> str:
-    own = _text(page.fields.get("name")) or _text(page.fields.get("title"))
-    return own or head.title() or page.id
+    return _text(page.fields.get("name")) or head.title() or _title_of_address(page.slug or page.id) or page.id
+
+
+def _title_of_address(address: str) -> str:
+    """Return the last part of an address or a path as a title: "Opening hours" for /visit/opening-hours.html."""
+    path = urlsplit(address).path if "://" in address else address
+    parts = [part for part in re.split(r"[/\\]", unquote(path)) if part]
+    stem = re.sub(r"\.\w{1,8}\Z", "", parts[-1]) if parts else ""
+    if stem.lower() in ("index", "readme") and len(parts) > 1:
+        stem = parts[-2]
+    words = re.sub(r"[\s_+-]+", " ", stem).strip()
+    return words[:1].upper() + words[1:] if re.search(r"[^\W\d_]", words) else ""
 
 
 def _linked_data(page: HtmlPage) -> tuple[list[Fields], list[Entry]]:

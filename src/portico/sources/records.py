@@ -125,12 +125,15 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One open file. `name` goes into `where` and ids; `url` is its address on the web, if it has one."""
+    """One open file. `name` goes into `where` and ids; `url` is the address that it was read from, if there is one."""
 
     file: BinaryIO
     name: str
     url: str | None = None
     content_type: str = ""
+    path: str = ""  # in its folder or archive; only its file name if it was read alone
+    base_url: str = ""  # where its folder is on the web
+    permalink: str = ""  # the pattern of the addresses of posts, which the settings of a Jekyll site give
 
     def read(self) -> bytes | None:
         """Return the whole text, or None if it is longer than a record may be."""

@@ -372,6 +372,7 @@ def _kind_of_answer(document: Document) -> str:
 
 
 def _read_document(document: Document, kind: str, options: SourceOptions, web: Fetcher) -> Iterator[Entry]:
+    document = replace(document, base_url=options.base_url)
     packing = sniff.packing(document)
     if packing is not None and kind not in _PACKED[packing]:
         kind = packing
