@@ -117,7 +117,7 @@ class Ask:
     memory: tuple[str, ...] = ()  # what is known of the person: "vegetarian, has a sweet tooth"
     profile: Mapping[str, Any] = field(default_factory=dict[str, Any])  # attributes of the caller's own kind of context
     answers: Mapping[str, Any] = field(default_factory=dict[str, Any])  # to what was asked back, by question id
-    earlier_answers: Mapping[str, Any] = field(default_factory=dict[str, Any])  # they hold for follow-ups
+    settled: Mapping[str, Any] = field(default_factory=dict[str, Any])  # earlier answers: they hold for follow-ups
     modes: frozenset[Mode] = frozenset({"list"})
     limit: int = 10
     start: int = 0  # how many of the best to leave out: the pages before

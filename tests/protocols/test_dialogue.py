@@ -122,14 +122,14 @@ def test_what_was_answered_holds_for_the_questions_that_follow(parts: Parts) -> 
     cheapest = resume(parts.site, answered, request("which is cheapest"))
     later = resume(parts.site, after(parts.site, cheapest), request("and without nuts"))
 
-    assert (cheapest.answers, cheapest.earlier_answers, cheapest.previous) == ({}, {"cuisine": "Thai"}, ("dinner",))
-    assert (later.earlier_answers, later.previous) == ({"cuisine": "Thai"}, ("dinner", "which is cheapest"))
+    assert (cheapest.answers, cheapest.settled, cheapest.previous) == ({}, {"cuisine": "Thai"}, ("dinner",))
+    assert (later.settled, later.previous) == ({"cuisine": "Thai"}, ("dinner", "which is cheapest"))
 
 
 def test_answers_too_long_to_carry_are_not_carried(parts: Parts) -> None:
     answered = after(parts.site, Ask("dinner", answers={"cuisine": "x" * 2000}))
 
-    assert resume(parts.site, answered, request()).earlier_answers == {}
+    assert resume(parts.site, answered, request()).settled == {}
 
 
 def test_answers_without_a_question_stay_what_they_are(parts: Parts) -> None:

@@ -236,7 +236,7 @@ class Pipeline:
         for text in (*ask.previous[-MAX_QUESTIONS:], ask.text):
             rewritten, pointers = "", find_pointers(text) if questions else []
             if pointers:
-                before = replace(ask, text=questions[-1], previous=tuple(questions[:-1]), answers=ask.earlier_answers)
+                before = replace(ask, text=questions[-1], previous=tuple(questions[:-1]), answers=ask.settled)
                 names = await self._find_shown_names(before, context, phrases, site, language)
                 rewritten = replace_pointers(text, pointers, names, phrases.join, TEMPLATES[phrases.language].more)
             questions = [rewritten] if rewritten else [*questions, text]

@@ -92,7 +92,7 @@ class Dialogue:
             return ask
         previous = ask.previous if has_previous else tuple(state.previous)
         if state.question is None:
-            return replace(ask, previous=previous, earlier_answers=state.answers)
+            return replace(ask, previous=previous, settled=state.answers)
         answers = {**{name: ask.filters[name] for name in state.question_ids if name in ask.filters}, **ask.answers}
         pending = state.question or ask.text
         if answers:
@@ -104,10 +104,10 @@ class Dialogue:
             return self._continue_command(replace(ask, previous=previous), state, state.question)
         if state.question and _is_addition(ask.text) and not self._is_command(ask.text):
             text = f"{state.question}, {ask.text}"
-            return replace(ask, text=text, earlier_answers=state.answers, previous=previous, rounds=state.rounds)
+            return replace(ask, text=text, settled=state.answers, previous=previous, rounds=state.rounds)
         if state.question and state.question not in previous[-1:]:
             previous = (*previous, state.question)
-        return replace(ask, previous=previous, earlier_answers=state.answers, rounds=state.rounds)
+        return replace(ask, previous=previous, settled=state.answers, rounds=state.rounds)
 
     def state_token(self, ask: Ask, clarify: ClarificationEvent | None) -> str:
         """Return the token with which the next question belongs to this conversation."""
@@ -117,7 +117,7 @@ class Dialogue:
         is_done = clarify is None and self._is_command(ask.text)
         # A confirmation holds for the command that it was asked for, and for no other.
         lasting = {} if is_done else {name: value for name, value in ask.answers.items() if name != CONFIRM}
-        answers = {**ask.earlier_answers, **lasting}
+        answers = {**ask.settled, **lasting}
         if len(msgspec.json.encode(answers)) > MAX_ANSWERS:
             answers = {}
         state = DialogueState(self.id, previous, answers=answers)

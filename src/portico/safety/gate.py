@@ -189,7 +189,7 @@ class Gate:
         for text in (ask.text, ask.background, ask.language, *ask.previous, *ask.memory):
             check_text(text, self._limits)
         check_payload({"filters": ask.filters, "profile": ask.profile}, self._limits)
-        check_payload({"answers": ask.answers, "settled": ask.earlier_answers}, self._limits)
+        check_payload({"answers": ask.answers, "settled": ask.settled}, self._limits)
         check_bounds(ask.where)
         if not 1 <= ask.limit <= MAX_LIMIT:
             raise BadRequest(f"`limit` must be between 1 and {MAX_LIMIT}", limit=ask.limit)

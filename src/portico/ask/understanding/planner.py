@@ -242,7 +242,7 @@ def plan_query(ask: Ask, site: Sequence[Fields], language: str, today: date, phr
     sure = _find_collections(" ".join(words(ask.text[how_many.end() :])[:2]), site) if how_many else frozenset[str]()
     turn = resolve_followup(ask.text, () if sure else ask.previous, language)
     if turn.is_followup:
-        ask = replace(ask, answers={**ask.earlier_answers, **ask.answers})
+        ask = replace(ask, answers={**ask.settled, **ask.answers})
     findings = parse_question(turn.text, today, language)
     attributes, ignored = attribute_constraints(ask, today, language)
     calls = _find_collections(turn.text, site)
