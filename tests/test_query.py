@@ -70,7 +70,7 @@ def test_a_filter_is_read_from_json(raw: dict[str, Any], where: Any) -> None:
         {"a": {"$in": [[1]]}},
         {"a": {"$contains": None}},
         {"a": {"$lt": 1, "b": 2}},
-        {"a b": 1},
+        {"a\0b": 1},
         {"": 1},
     ],
     ids=str,
@@ -124,7 +124,7 @@ def test_an_aggregation_is_read_from_text(text: str, function: str, field: str, 
     assert (found.function, found.field, found.alias) == (function, field, alias)
 
 
-@pytest.mark.parametrize("text", ["", "median(price)", "sum(price", "sum(a) as b c", "sum(a b)"])
+@pytest.mark.parametrize("text", ["", "median(price)", "sum(price", "sum(a) as b c"])
 def test_a_malformed_aggregation_is_refused(text: str) -> None:
     with pytest.raises(InvalidQuery):
         parse_aggregation(text)

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import IntEnum, StrEnum
-from functools import lru_cache
 from math import isfinite
 from typing import Any, Literal, TypeAlias, cast
 
 import rfc8785
 
 from portico.errors import ConfigError, UnknownCollection, UnknownField, UnknownOperation
+from portico.field_names import MAX_PATH, FieldNames, index_names, is_path, problem_with_name, segments
 from portico.items import MAX_NUMBER, TITLES
 
 OPERATIONS = "_operations"  # the private collection that OpenAPI documents are loaded into
@@ -86,7 +86,6 @@ _SEMANTICS = {
 }
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?\Z")
 _DURATION = re.compile(r"P(?=[\dT])(?:(\d+)W)?(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?\Z")
-_SEGMENT = re.compile(r"[\w@$:-]{1,128}\Z")
 _COLLECTION = re.compile(r"[\w-]{1,128}\Z")
 _MAX_INTEGER = 2**63 - 1
 MAX_FLOAT32 = 3.4e38
@@ -121,10 +120,20 @@ class Field:
     role: Role | Literal[""] = ""  # found by its name and values; the site file may name another field
     target: str = ""  # the collection whose items its values name by id, as a foreign key does
     settled: bool = False  # decided over the data of a source: single values that do not fit do not widen the type
+    keys: tuple[str, ...] = ()  # of the data on the way to its value, if a key has a dot; else `where` has them
 
     @property
     def where(self) -> str:
         return self.path or self.name
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The keys of the data on the way to its value."""
+        return self.keys or segments(self.where)
+
+    def value(self, data: Mapping[str, Any]) -> Any:
+        """Return the value of this field in an item, as it is stored; None if it has none."""
+        return scalar_along(data, self.keys) if self.keys else scalar_at(data, self.where)
 
     @property
     def is_typed(self) -> bool:
@@ -132,11 +141,11 @@ class Field:
 
     def comparable_value(self, data: Mapping[str, Any]) -> Any:
         """Return the comparable value of this field in an item, or None."""
-        return comparable(self.type, scalar_at(data, self.where))
+        return comparable(self.type, self.value(data))
 
     def vector(self, data: Mapping[str, Any]) -> list[float] | None:
         """Return the vector of this field in an item, if it has one that can be compared."""
-        value = scalar_at(data, self.where)
+        value = self.value(data)
         if not isinstance(value, list) or not value:
             return None
         numbers = cast("list[Any]", value)
@@ -244,25 +253,15 @@ def _iso_duration(length: Decimal) -> str:
     return f"PT{''.join(parts) or '0S'}"
 
 
-@lru_cache(maxsize=1024)
-def segments(path: str) -> tuple[str, ...]:
-    """Split a path such as `offers.price`. Raise UnknownField for a text that cannot be a path."""
-    parts = tuple(path.split("."))
-    if len(path) > 512 or len(parts) > 8 or not all(_SEGMENT.match(part) for part in parts):
-        raise UnknownField(
-            f"{path!r} is not a field name",
-            field=path,
-            hint="Use letters, digits and _, with dots between levels.",
-        )
-    return parts
-
-
 def scalar_at(data: Mapping[str, Any], path: str) -> Any:
     """Return the value at a path of objects; None where a step is missing."""
-    if "." not in path:
-        return data.get(path)
+    return scalar_along(data, path.split(".")) if "." in path else data.get(path)
+
+
+def scalar_along(data: Mapping[str, Any], steps: Iterable[str]) -> Any:
+    """Return the value that these keys of objects lead to; None where a step is missing."""
     value: Any = data
-    for step in path.split("."):
+    for step in steps:
         if not isinstance(value, Mapping):
             return None
         value = cast("Mapping[str, Any]", value).get(step)
@@ -348,10 +347,18 @@ class Collection:
     def schema(self) -> dict[str, Any]:
         """Return the fields of a record as NWP publishes them: the id, and every field of the items."""
         fields: list[dict[str, Any]] = [{"name": ID, "type": "string", "semantic": "entity.id"}]
+        aliases = self.names.aliases
         for spec in self.fields.values():
             semantic = {"semantic": _SEMANTICS[spec.name]} if spec.name in _SEMANTICS else {}
-            fields.append({"name": spec.name, "type": _NWP_TYPES[spec.type], **semantic, "nullable": True})
+            label = {"label": spec.name} if spec.name in aliases else {}
+            name = aliases.get(spec.name, spec.name)
+            fields.append({"name": name, "type": _NWP_TYPES[spec.type], **semantic, **label, "nullable": True})
         return {"fields": fields}
+
+    @property
+    def names(self) -> FieldNames:
+        """The other names of the fields: their aliases and their normal forms."""
+        return index_names(tuple(self.fields))
 
     @property
     def anchor_id(self) -> str:
@@ -384,22 +391,40 @@ class Collection:
         return named or ("" if "@type" in data else _short_text(data))
 
     def field(self, path: str) -> Field:
-        """Return the field at a path. Below an object, an array or a field of any type, every path may exist."""
+        """Return the field with a name, or at a path below one. Its own name comes before its other names.
+
+        Below an object, an array or a field of any type, every path may exist. A field whose own name has dots comes
+        before a path of the same spelling.
+        """
         if path == ID:
             return Field(ID, FieldType.STRING)
-        existing = self.fields.get(path)
-        if existing:
-            return existing
-        head, *rest = segments(path)
-        top = self.fields.get(head)
-        if top is None or (rest and top.type.is_scalar):
+        field = self.fields.get(path) or self._below(path, self.fields.get)
+        field = field or self._find(path) or self._below(path, self._find)
+        if field is None:
+            shown = path[:MAX_PATH]
             raise UnknownField(
-                f"{self.name} has no field {path!r}",
-                field=path,
+                f"{self.name} has no field {shown!r}",
+                field=shown,
                 collection=self.name,
                 hint=f"Known fields: {', '.join(self.fields) or 'none yet'}.",
             )
-        return Field(path, FieldType.ANY)
+        return field
+
+    def _below(self, path: str, find: Callable[[str], Field | None]) -> Field | None:
+        """Return the field of a path that begins with the name of an object, an array or a field of any type."""
+        if "." not in path or not is_path(path):
+            return None
+        steps = segments(path)
+        for count in range(len(steps) - 1, 0, -1):
+            top, below = find(".".join(steps[:count])), steps[count:]
+            if top and not top.type.is_scalar:
+                return Field(".".join((top.name, *below)), FieldType.ANY, keys=(*top.keys, *below) if top.keys else ())
+        return None
+
+    def _find(self, name: str) -> Field | None:
+        """Return the field with this alias or normal form."""
+        own = self.names.find(name)
+        return None if own is None else self.fields[own]
 
     def widen(self, data: Mapping[str, Any], *, keeps_types: bool = False) -> "Collection":
         """Return this collection with fields for the data; the same object if nothing is new.
@@ -410,11 +435,14 @@ class Collection:
         for name, value in data.items():
             existing = self.fields.get(name)
             new_type = type_of(value)
+            if existing and existing.declared and "." in name and not (keeps_types or existing.path or existing.keys):
+                # The data has its name as one key: it is not a path into an object.
+                additions[name] = replace(existing, keys=(name,))
             if (
                 (existing and (keeps_types or existing.declared or existing.settled))
                 or new_type is None
                 or name == ID
-                or not _SEGMENT.match(name)
+                or (existing is None and problem_with_name(name))
             ):
                 continue
             kind = widen(existing.type, new_type) if existing else new_type
@@ -423,7 +451,7 @@ class Collection:
             if (existing is None and len(self.fields) + len(additions) < MAX_FIELDS) or (
                 existing and kind != existing.type
             ):
-                additions[name] = Field(name, kind)
+                additions[name] = Field(name, kind, keys=(name,) if "." in name else ())
         return replace(self, fields={**self.fields, **additions}) if additions else self
 
 

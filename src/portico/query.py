@@ -27,11 +27,10 @@ from portico.catalog import (
     Field,
     FieldType,
     comparable,
-    scalar_at,
-    segments,
     storable,
 )
 from portico.errors import InvalidAggregate, InvalidCursor, InvalidQuery, QueryTooLarge, UnknownField, UnsafeRegex
+from portico.field_names import MAX_PATH, segments
 from portico.items import MAX_NUMBER, Item, text_problem
 
 MAX_DEPTH = 8  # NWP 6.2
@@ -45,6 +44,7 @@ MAX_VALUES = 10_000  # in all lists of a filter
 MAX_HAVING = 16  # conditions: they are tested for every group
 MAX_KEYS = 16  # of an order, a grouping or an aggregate
 MAX_LIMIT = 1000
+CONNECTIVES = ("$and", "$or", "$not")
 DEFAULT_LIMIT = 20
 
 Metric: TypeAlias = Literal["cosine", "euclidean", "dot_product"]
@@ -288,7 +288,7 @@ def _parse(raw: Any, depth: int, bare: bool, budget: list[int]) -> Filter:
     for key, value in cast("Mapping[Any, Any]", raw).items():
         if not isinstance(key, str):
             raise InvalidQuery(f"{key!r} is not a field name", got=type(key).__name__)
-        if key.startswith("$"):
+        if key.startswith("$") and not (key not in CONNECTIVES and _has_operators(value)):
             parts.append(_parse_connective(key, value, depth, bare, budget))
         else:
             parts += _parse_conditions(key, value, bare, budget)
@@ -308,8 +308,15 @@ def _parse_connective(key: str, value: Any, depth: int, bare: bool, budget: list
             raise InvalidQuery(f"{key!r} is not a filter operator", operator=key, hint=_operators_hint())
 
 
+def _has_operators(raw: Any) -> bool:
+    """Whether a value belongs to a field, whatever the field is called: {"$where": {"$eq": 1}}."""
+    names = [*cast("Mapping[Any, Any]", raw)] if isinstance(raw, Mapping) else []
+    return bool(names) and all(str(name)[:1] == "$" and name[1:] in OPERATORS for name in names)
+
+
 def _parse_conditions(name: str, raw: Any, bare: bool, budget: list[int]) -> list[Condition]:
-    segments(name)
+    if not name or len(name) > MAX_PATH or text_problem(name):
+        segments(name)
     tests: Mapping[str, Any] | None = cast("Mapping[str, Any]", raw) if isinstance(raw, Mapping) else None
     if tests is None or not any(key.startswith("$") for key in tests):
         if not bare:
@@ -336,7 +343,7 @@ def _spend(budget: list[int], part: int) -> None:
         )
 
 
-_AGGREGATION = re2.compile(r"^\s*(\w+)\s*(?:\(\s*([^()\s]*)\s*\))?(?:\s+as\s+(\w+))?\s*$")
+_AGGREGATION = re2.compile(r"^\s*(\w+)\s*(?:\(\s*(.*?)\s*\))?(?:\s+as\s+(\w+))?\s*$")
 FUNCTIONS: tuple[AggregateFunction, ...] = ("count", "sum", "avg", "min", "max", "count_distinct")
 
 
@@ -489,7 +496,7 @@ def _test(op: str, target: Any, spec: Field) -> Predicate:
     if spec.is_typed and not (op in TEXTUAL and spec.type in TEXT_BEHIND):
         prepared = _prepare(op, operand(spec, op, target))
         return lambda item: compare(op, spec.comparable_value(item.data), prepared)
-    path, prepared = segments(spec.where), _prepare(op, target)
+    path, prepared = spec.steps, _prepare(op, target)
     return lambda item: _any_holds(op, prepared, list(values_at(item.data, path)))
 
 
@@ -600,7 +607,10 @@ ABSENT = 3
 
 
 def validate_query(query: Query, collection: Collection) -> Query:
-    """Return the query with its limits applied; raise for unknown fields and for combinations without a meaning."""
+    """Return the query with its limits applied and with the fields' own names.
+
+    Raise for unknown fields and for combinations without a meaning.
+    """
     if query.limit < 0:
         raise InvalidQuery("limit cannot be negative", limit=query.limit)
     if len(query.order) > MAX_KEYS or len(query.fields) > MAX_LIST:
@@ -609,11 +619,7 @@ def validate_query(query: Query, collection: Collection) -> Query:
             limit=MAX_KEYS,
             actual=max(len(query.order), len(query.fields)),
         )
-    for condition in conditions(query.where):
-        collection.field(condition.field)
-    for name in (*(o.field for o in query.order), *query.fields):
-        if query.aggregate is None:
-            collection.field(name)
+    query = use_own_names(query, collection)
     if query.aggregate:
         _check_aggregate(query, query.aggregate, collection)
     if query.near:
@@ -622,6 +628,59 @@ def validate_query(query: Query, collection: Collection) -> Query:
             raise InvalidQuery("A search is by text or by vector, not by both", hint="Leave one of them out.")
     limit = min(query.limit or DEFAULT_LIMIT, MAX_LIMIT)
     return query if limit == query.limit else replace(query, limit=limit)
+
+
+def use_own_names(query: Query, collection: Collection) -> Query:
+    """Return the query with every field by its own name, however it was named; raise for unknown fields."""
+    names = (*(test.field for test in conditions(query.where)), *(key.field for key in query.order), *query.fields)
+    if not (query.aggregate or query.near) and all(name in collection.fields or name == ID for name in names):
+        return query
+
+    def own(name: str) -> str:
+        return name if name in collection.fields else collection.field(name).name
+
+    fields = tuple(map(own, query.fields)) if query.aggregate is None else query.fields
+    near = query.near and (replace(query.near, field=own(query.near.field)) if query.near.field else query.near)
+    aggregate, column = query.aggregate, own
+    if aggregate:
+        aggregate, column = _with_own_columns(aggregate, own)
+    order = tuple(replace(key, field=column(key.field)) for key in query.order)
+    where = rename_fields(query.where, own)
+    return replace(query, where=where, order=order, fields=fields, near=near, aggregate=aggregate)
+
+
+def _with_own_columns(aggregate: Aggregate, own: Callable[[str], str]) -> tuple[Aggregate, Callable[[str], str]]:
+    """Return an aggregate of fields by their own names, and a function for the names of its columns."""
+    aliases = {operation.alias for operation in aggregate.operations}
+    groups = tuple(map(own, aggregate.group_by))
+
+    def column(name: str) -> str:
+        if name in aliases or name in groups:
+            return name
+        try:
+            return own(name)
+        except UnknownField:
+            return name
+
+    operations = tuple(
+        replace(operation, field=own(operation.field)) if operation.field else operation
+        for operation in aggregate.operations
+    )
+    return Aggregate(operations, groups, rename_fields(aggregate.having, column)), column
+
+
+def rename_fields(where: Filter, rename: Callable[[str], str]) -> Filter:
+    """Return a filter on the same fields by other names; the same object if all names are the same."""
+    match where:
+        case Condition(name, op, value):
+            renamed = rename(name)
+            return where if renamed == name else Condition(renamed, op, value)
+        case Not(part):
+            inner = rename_fields(part, rename)
+            return where if inner is part else Not(inner)
+        case And(parts) | Or(parts):
+            inners = tuple(rename_fields(part, rename) for part in parts)
+            return where if all(map(operator.is_, inners, parts)) else type(where)(inners)
 
 
 def conditions(where: Filter) -> list[Condition]:
@@ -713,7 +772,7 @@ def _check_names(used: Iterable[str], names: Sequence[str], wrong: type[InvalidQ
 def _check_column(name: str, collection: Collection) -> Field:
     """Return a field that has one value in each item. Below a list there may be many, which make no column."""
     spec = collection.field(name)
-    head, _, below = spec.where.partition(".")
+    head, *below = spec.steps
     top = collection.fields.get(head)
     if below and top and top.type == FieldType.ARRAY:
         raise InvalidAggregate(
@@ -804,10 +863,10 @@ def project(item: Item, names: Sequence[str], collection: Collection) -> Item:
     for name in names:
         spec = collection.field(name)
         if spec.path:
-            value = scalar_at(item.data, spec.path)
-            projected.update({} if value is None else {name: value})
-        elif name != ID:
-            _copy(item.data, projected, segments(name))
+            value = spec.value(item.data)
+            projected.update({} if value is None else {spec.name: value})
+        elif spec.name != ID:
+            _copy(item.data, projected, spec.steps)
     return replace(item, data=projected)
 
 

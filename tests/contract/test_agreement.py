@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.contract.shelf import all_ids, walk
 
-from portico.catalog import ID, Collection, Field, FieldType, scalar_at, segments, type_of
+from portico.catalog import ID, Collection, Field, FieldType, scalar_at, type_of
 from portico.errors import UnknownField
+from portico.field_names import segments
 from portico.items import Item
 from portico.query import (
     MATCH_ALL,

@@ -64,7 +64,8 @@ async def test_each_kind_of_value_teaches_the_type_of_its_field(store: Store) ->
                 "tags": ["a"],
                 "embedding": VECTOR,
                 "nothing": None,
-                "not a field": 1,
+                "Any name": 1,
+                "a.b": 1,
             }
         },
     )
@@ -80,6 +81,8 @@ async def test_each_kind_of_value_teaches_the_type_of_its_field(store: Store) ->
         "offers": "object",
         "tags": "array",
         "embedding": "vector",
+        "Any name": "integer",
+        "a.b": "integer",
     }
 
 

@@ -13,8 +13,9 @@ import pytest_asyncio
 from tests.databases import empty_schema
 from tests.search.index.toy_model import ToyModel
 
-from portico.catalog import ID, Collection, Field, FieldType, segments
+from portico.catalog import ID, Collection, Field, FieldType
 from portico.errors import SiteError
+from portico.field_names import segments
 from portico.items import Item
 from portico.query import (
     MATCH_ALL,

@@ -7,7 +7,8 @@ from typing import Any, cast
 
 from portico.ask.understanding.fields import EVENT_DATES, Fields, key_of, number_in, words_of
 from portico.ask.understanding.parsers import SortOrder
-from portico.catalog import Field, instant, scalar_at, seconds, segments
+from portico.catalog import Field, instant, scalar_at, seconds
+from portico.field_names import segments
 from portico.items import Item, title_of
 from portico.query import Filter, matcher, values_at
 from portico.search.finder import ScoredItem
@@ -250,7 +251,7 @@ def sort_path(fields: Fields, sort: SortOrder, searched: Iterable[Fields]) -> st
 
 def _value(item: Item, sort: SortOrder, fields: Fields, path: str) -> float | None:
     field: Field = fields.collection.field(path)
-    raw = [field.comparable_value(item.data)] if field.is_typed else values_at(item.data, segments(path))
+    raw = [field.comparable_value(item.data)] if field.is_typed else values_at(item.data, field.steps)
     flat = [element for value in raw for element in _several(value)]
     numbers = [number for value in flat if (number := _as_number(value)) is not None]
     return (max if sort.descending else min)(numbers, default=None)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import msgspec
 from cachetools import LRUCache
 
-from portico.catalog import ID, Collection, Field, scalar_at
+from portico.catalog import ID, Collection, Field
 from portico.errors import SiteError
 from portico.items import Item
 from portico.query import (
@@ -205,4 +205,4 @@ def sort_items(items: Iterable[Item], order: Sequence[Order], collection: Collec
 def _value(item: Item, field: Field) -> Any:
     if field.name == ID:
         return item.id
-    return field.comparable_value(item.data) if field.is_typed else scalar_at(item.data, field.where)
+    return field.comparable_value(item.data) if field.is_typed else field.value(item.data)

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
-from portico.catalog import ID, Collection, Field, FieldType, nearest_hint, scalar_at
+from portico.catalog import ID, Collection, Field, FieldType, nearest_hint
 from portico.errors import InvalidParams
+from portico.field_names import problem_with_name
 from portico.items import type_name
 
 MAX_LISTED = 20  # fields in a hint
@@ -23,23 +24,59 @@ _EXPECTED: Mapping[FieldType, str] = {
 }
 
 
+def use_own_names(collection: Collection, data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a caller writes under the fields' own names. Raise InvalidParams for two values of one field."""
+    if all(name in collection.fields or name == ID for name in data):
+        return data
+    renamed: dict[str, Any] = {}
+    used: dict[str, str] = {}  # names as they were written, by own names
+    for name, value in data.items():
+        is_own = name in collection.fields or name == ID
+        own = name if is_own else collection.names.find(name) or name
+        if own in used:
+            raise InvalidParams(
+                f"`{_shorten(used[own])}` and `{_shorten(name)}` are one field, {_shorten(own)!r}",
+                collection=collection.name,
+                param="input",
+                field=own,
+                hint="Write the field once.",
+            )
+        used[own] = name
+        renamed[own] = value
+    return renamed
+
+
 def check_shape(collection: Collection, data: Mapping[str, Any]) -> None:
     """Raise InvalidParams for a value of another type than its field has, and for a field that is not to be kept.
 
     A collection without fields takes everything: its first item defines them. Null is always allowed.
     """
+    _refuse_names(collection, data)
     if not collection.fields:
         return
     if collection.unknown == "refuse":
         _refuse_unknown(collection, data)
     for field in collection.fields.values():
-        value = scalar_at(data, field.where)
+        value = field.value(data)
         if value is not None and not field.accepts(value):
             raise _wrong_type(collection, field, value)
 
 
+def _refuse_names(collection: Collection, data: Mapping[str, Any]) -> None:
+    """Raise InvalidParams for a name that no field can have. Those that loads have stored may stay."""
+    for name, value in data.items():
+        problem = None if value is None or name in collection.fields else problem_with_name(name)
+        if problem:
+            raise InvalidParams(
+                f"{_shorten(name)!r} cannot be the name of a field: {problem}",
+                collection=collection.name,
+                param="input",
+                field=_shorten(name),
+            )
+
+
 def _refuse_unknown(collection: Collection, data: Mapping[str, Any]) -> None:
-    known = {top for field in collection.fields.values() for top in (field.where, field.where.split(".")[0])} - {ID}
+    known = {top for field in collection.fields.values() for top in (field.where, field.steps[0])} - {ID}
     unknown = [name for name, value in data.items() if value is not None and name not in known]
     if unknown:
         listed = ", ".join(sorted(known)[:MAX_LISTED])

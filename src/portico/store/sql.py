@@ -1,9 +1,11 @@
 """Turns a Query into SQL. Knows columns and parameters; never opens a connection.
 
-Names of collections and fields never enter SQL: tables and columns are numbered, paths are checked, values are bound.
+Names of collections and fields never enter SQL as they are: tables and columns are numbered, the keys of paths are
+plain or encoded, values are bound.
 Every atom is two-valued, so that NOT means what it says for missing values too.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
@@ -11,7 +13,7 @@ from decimal import Decimal
 from math import isfinite
 from typing import Any, Protocol, cast
 
-from portico.catalog import ID, NUMERIC, Collection, Field, FieldType, segments, storable
+from portico.catalog import ID, NUMERIC, Collection, Field, FieldType, storable
 from portico.errors import InvalidAggregate
 from portico.items import Item
 from portico.query import (
@@ -35,6 +37,7 @@ from portico.store.tables import Table, position_of
 
 FALSE, TRUE = "(1=0)", "(1=1)"
 ENDS = ("gte", "lte")  # of a between
+PLAIN_KEY = re.compile(r"[\w@:-]{1,128}\Z")  # a key of a path that can stand in SQL as it is
 COMPARISONS = {"lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
 MAX_GROUPS = 100_000
 
@@ -164,7 +167,7 @@ class Statement:
         if column is None or field.type == FieldType.STRING:
             op, value = _without_nul(op, value)
         if column is None or (op in TEXTUAL and field.type in TEXT_BEHIND):
-            return self._test_path(segments(field.where), op, value)
+            return self._test_path(field.steps, op, value)
         return self._test_column(column, field.type, op, operand(field, op, value))
 
     def _column(self, field: Field) -> str | None:
@@ -285,7 +288,7 @@ class Statement:
                 return [SortTerm(column, key.descending)]
             absent = SortTerm(f"({column} IS NULL)", key.absent_first, implied=True)
             return [absent, SortTerm(column, key.descending, absent_first=key.absent_first)]
-        path = segments(field.where)
+        path = field.steps
         rank = self.dialect.json_rank(path)
         return [
             SortTerm(f"({rank} = 3)", key.absent_first),
@@ -309,14 +312,14 @@ class Statement:
     # Aggregates
 
     def _group_key(self, field: Field) -> str:
-        return self._column(field) or self.dialect.json_key(segments(field.where))
+        return self._column(field) or self.dialect.json_key(field.steps)
 
     def _aggregation(self, aggregation: Aggregation) -> str:
         if not aggregation.field:
             return "COUNT(*)"
         field = self.collection.field(aggregation.field)
         column = self._column(field)
-        path = segments(field.where)
+        path = field.steps
         match aggregation.function:
             case "count":
                 return f"COUNT({column or self.dialect.json_key(path)})"

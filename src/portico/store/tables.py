@@ -23,7 +23,14 @@ ADOPT_BATCH = 5000  # items that change their source in one transaction
 MAX_PROBLEMS = 10  # that a check reports
 CHANGE_COLUMNS = "seq, collection, id, kind, version, data, patch, undo, at"
 ABOUT = ("title", "description", "type", "singular", "language", "weights", "private", "details", "roles", "unknown")
-INFERRED = ("format", "unit", "role", "target", "settled")  # of a field, stored with the description of its collection
+INFERRED = (
+    "format",
+    "unit",
+    "role",
+    "target",
+    "settled",
+    "keys",
+)  # of a field, stored with the description of its collection
 
 T = TypeVar("T")
 
@@ -173,7 +180,9 @@ def _read_table(number: int, name: str, about: str, rows: Iterable[tuple[Any, ..
     about_collection = decode(about)
     inferred = about_collection.pop("fields", {})
     for field, kind, path, declared, description, column in rows:
-        fields[field] = Field(field, FieldType(kind), path, bool(declared), description, **inferred.get(field, {}))
+        others: dict[str, Any] = {**inferred.get(field, {})}
+        keys = tuple(others.pop("keys", ()))
+        fields[field] = Field(field, FieldType(kind), path, bool(declared), description, keys=keys, **others)
         if column:
             columns[field] = column
     about_collection["details"] = tuple(about_collection.get("details", ()))
@@ -232,8 +241,10 @@ def merge_description(stored: Collection, declared: Collection) -> Collection:
 
 
 def _with_inferred(field: Field, stored: Field | None) -> Field:
-    """Return a declared field with the role that was found for it, unless it says otherwise."""
-    return replace(field, role=field.role or stored.role) if stored else field
+    """Return a declared field with the role and the keys that were found for it, unless it says otherwise."""
+    if stored is None:
+        return field
+    return replace(field, role=field.role or stored.role, keys=() if field.path else stored.keys)
 
 
 def list_undeclared(table: Table, target: Collection) -> list[str]:
@@ -246,7 +257,7 @@ def relearn(target: Collection, names: Iterable[str], data: Mapping[str, Any]) -
 
 
 def has_same_storage(before: Field | None, now: Field) -> bool:
-    if before is None or before.where != now.where:
+    if before is None or (before.where, before.keys) != (now.where, now.keys):
         return False
     return before.type == now.type or {before.type, now.type} <= NUMERIC
 

@@ -279,31 +279,36 @@ def merge_columns(parts: Sequence[tuple[Column | None, Ints]]) -> Column:
     )
 
 
-def leaves(data: Mapping[str, Any], typed: Mapping[str, Field], loose: frozenset[str]) -> Iterator[Leaf]:
-    """Yield every value of an item with its path: typed fields in their comparable form, others as they are."""
+def leaves(
+    data: Mapping[str, Any], typed: Mapping[str, Field], loose: frozenset[str], dotted: frozenset[str] = frozenset()
+) -> Iterator[Leaf]:
+    """Yield every value of an item with its path: typed fields in their comparable form, others as they are.
+
+    No path leads to what has the same path as a field with dots in its own name.
+    """
     for name, spec in typed.items():
         value = spec.comparable_value(data)
         if value is not None:
             yield name, value, False
     for name, value in data.items():
         if name in loose:
-            yield from _leaves(name, value, 1)
+            yield from _leaves(name, value, 1, dotted)
 
 
-def _leaves(path: str, value: Any, depth: int) -> Iterator[Leaf]:
+def _leaves(path: str, value: Any, depth: int, dotted: frozenset[str]) -> Iterator[Leaf]:
     if isinstance(value, list):
         yield path, PRESENT, False
         for element in cast("list[Any]", value):
             if isinstance(element, Mapping):
-                yield from _leaves(path, element, depth)
+                yield from _leaves(path, element, depth, dotted)
             elif not isinstance(element, list):
                 yield path, element, True
     elif isinstance(value, Mapping):
         yield path, PRESENT, False
         if depth < MAX_DEPTH:
             for name, inner in cast("Mapping[str, Any]", value).items():
-                if "." not in name:  # no path can reach it
-                    yield from _leaves(f"{path}.{name}", inner, depth + 1)
+                if "." not in name and f"{path}.{name}" not in dotted:  # else no path can reach it
+                    yield from _leaves(f"{path}.{name}", inner, depth + 1, dotted)
     else:
         yield path, value, False
 
@@ -452,11 +457,12 @@ class ColumnsBuilder:
     def __init__(self, collection: Collection) -> None:
         self._typed = {f.name: f for f in collection.fields.values() if f.is_typed}
         self._loose = frozenset(collection.fields) - self._typed.keys()
+        self._dotted = frozenset(name for name, f in collection.fields.items() if f.keys)
         self._types = {name: f.type for name, f in collection.fields.items()}
         self._builders: dict[str, ColumnBuilder] = {}
 
     def read(self, data: Mapping[str, Any]) -> list[Leaf]:
-        return list(leaves(data, self._typed, self._loose))
+        return list(leaves(data, self._typed, self._loose, self._dotted))
 
     def add(self, doc: int, values: Iterable[Leaf]) -> None:
         for path, value, inside in values:

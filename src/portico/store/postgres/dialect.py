@@ -6,14 +6,14 @@ from typing import Any
 
 from portico.catalog import FieldType, storable
 from portico.errors import Unsupported
-from portico.store.sql import Element, Statement
+from portico.store.sql import PLAIN_KEY, Element, Statement
 
 MAX_EXPONENT = 300  # of ten: a number beyond is a float, or too large for one
 FEW = 100  # values: so many are looked up one by one, more are hashed
 
 
 class PostgresDialect:
-    """Items are stored in `data` as text and in `doc` as jsonb. `segments` checks path steps, so SQL may hold them."""
+    """Items are stored in `data` as text and in `doc` as jsonb."""
 
     def bind(self, params: list[Any], value: Any) -> str:
         params.append(native(value))
@@ -120,7 +120,14 @@ def _at(path: Sequence[str]) -> str:
 
 
 def _step(step: str) -> str:
-    return f" -> '{step}'"
+    return f" -> {json_key(step)}"
+
+
+def json_key(name: str) -> str:
+    """Return a key as SQL text: as it is if it is plain, else in hexadecimal digits, which need no quoting."""
+    if PLAIN_KEY.match(name):
+        return f"'{name}'"
+    return f"convert_from(decode('{name.encode().hex()}', 'hex'), 'UTF8')"
 
 
 def _unnest_arrays(path: tuple[str, ...]) -> tuple[list[str], str]:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from portico.items import Change, Item, problem_with
 from portico.query import READ_SHARE, Aggregate, Filter, NearVector, Page, Query, make_cursor, validate_query
@@ -62,9 +62,9 @@ class PostgresItems:
 
     async def _find(self, query: Query, where: Filter, db: PostgresConnection | None = None) -> Page:
         if query.aggregate:
-            return await self._group(query, query.aggregate, where, db)
+            return await self._group(query, where, db)
         if query.near:
-            return await self._find_near(query, query.near, where, db)
+            return await self._find_near(query, where, db)
         return await self._page(query, where, db)
 
     def cursor(self, query: Query, last: Item) -> str:
@@ -92,28 +92,29 @@ class PostgresItems:
             cursor = make_cursor(valid, (kinds, *map(plain, position)), self._secret)
         return Page(items, total=total, cursor=cursor)
 
-    async def _group(self, query: Query, aggregate: Aggregate, where: Filter, db: PostgresConnection | None) -> Page:
+    async def _group(self, query: Query, where: Filter, db: PostgresConnection | None) -> Page:
         def build(table: Table) -> tuple[str, Sequence[Any]]:
-            validate_query(query, table.collection)
             sql = Statement(DIALECT, table)
-            return sql.select_groups(aggregate, where), sql.params
+            return sql.select_groups(_aggregate_of(query, table), where), sql.params
 
         table, rows, _ = await self._collections.select(query.collection, build, db=db)
         if len(rows) > MAX_GROUPS:
             raise too_many_groups()
 
         def make_page() -> Page:
+            aggregate = _aggregate_of(query, table)
             groups = [name_values(aggregate, table.collection, [plain(v) for v in row], from_json) for row in rows]
             return finish_rows(groups, validate_query(query, table.collection), table.collection, self._secret)
 
         return await asyncio.to_thread(make_page)
 
-    async def _find_near(self, query: Query, near: NearVector, where: Filter, db: PostgresConnection | None) -> Page:
+    async def _find_near(self, query: Query, where: Filter, db: PostgresConnection | None) -> Page:
         if db is None:
             async with self._engine.snapshot() as snapshot:
-                return await self._find_near(query, near, where, snapshot)
+                return await self._find_near(query, where, snapshot)
         table = await self._collections.table(query.collection, db)
         valid = validate_query(query, table.collection)
+        near = cast("NearVector", valid.near)
         candidates = await select_candidates(db, table, near, where)
         ids, scores = await asyncio.to_thread(find_nearest, candidates, near)
         rows = await db.fetch(select_by_id(table), ids[slice_page(valid, ids, self._secret)])
@@ -182,6 +183,11 @@ class PostgresItems:
             return await self._writer.write_all(list(groups), work)
         except LeaseLost:
             return None
+
+
+def _aggregate_of(query: Query, table: Table) -> Aggregate:
+    """Return the aggregate of a query with the own names of the table's fields."""
+    return cast("Aggregate", validate_query(query, table.collection).aggregate)
 
 
 def _limit_bytes(rows: str, keys: int, query: Query) -> str:

@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from portico.catalog import ID, segments
+from portico.catalog import ID
 from portico.items import Item
 from portico.query import MATCH_ALL, And, Condition, Filter, Not, Or, Predicate, conditions, matcher
-from portico.store.postgres.dialect import DIALECT
+from portico.store.postgres.dialect import DIALECT, json_key
 from portico.store.postgres.engine import PostgresConnection
 from portico.store.sql import Statement
 from portico.store.tables import SCAN_BATCH, Table, decode
@@ -35,9 +35,9 @@ async def resolve_patterns(db: PostgresConnection, table: Table, where: Filter) 
 
 async def _match(db: PostgresConnection, table: Table, pattern: Condition, among: Filter) -> AsyncIterator[str]:
     sql = Statement(DIALECT, table)
-    head = segments(table.collection.field(pattern.field).where)[0]
+    head = table.collection.field(pattern.field).steps[0]
     test = matcher(pattern, table.collection)
-    rows = db.cursor(sql.select(f"id, (doc -> '{head}')::text", among), *sql.params, prefetch=SCAN_BATCH)
+    rows = db.cursor(sql.select(f"id, (doc -> {json_key(head)})::text", among), *sql.params, prefetch=SCAN_BATCH)
     batch: list[Sequence[Any]] = []
     async for row in rows:
         batch.append(row)

@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 
 from portico.catalog import storable
-from portico.store.sql import Element, Statement
+from portico.store.sql import PLAIN_KEY, Element, Statement
 
 
 class SqliteDialect:
-    """JSON paths in SQLite. Path steps are checked by `segments`, so they can stand in the text."""
+    """JSON paths in SQLite."""
 
     def bind(self, params: list[Any], value: Any) -> str:
         params.append(value)
@@ -47,26 +47,26 @@ class SqliteDialect:
 
     def json_rank(self, path: tuple[str, ...]) -> str:
         return (
-            f"(CASE json_type(data, '{_json_path(path)}') WHEN 'integer' THEN 0 WHEN 'real' THEN 0"
+            f"(CASE json_type(data, {_json_path(path)}) WHEN 'integer' THEN 0 WHEN 'real' THEN 0"
             " WHEN 'text' THEN 1 WHEN 'true' THEN 2 WHEN 'false' THEN 2 ELSE 3 END)"
         )
 
     def json_scalars(self, path: tuple[str, ...]) -> list[str]:
-        return [f"(CASE WHEN {self.json_rank(path)} < 3 THEN data ->> '{_json_path(path)}' END)"]
+        return [f"(CASE WHEN {self.json_rank(path)} < 3 THEN data ->> {_json_path(path)} END)"]
 
     def json_number(self, path: tuple[str, ...]) -> str:
-        return f"(CASE WHEN {self.json_rank(path)} = 0 THEN data ->> '{_json_path(path)}' END)"
+        return f"(CASE WHEN {self.json_rank(path)} = 0 THEN data ->> {_json_path(path)} END)"
 
     def json_extreme(self, function: str, path: tuple[str, ...]) -> str:
-        text = f"{function}(CASE WHEN {self.json_rank(path)} = 1 THEN data ->> '{_json_path(path)}' END)"
+        text = f"{function}(CASE WHEN {self.json_rank(path)} = 1 THEN data ->> {_json_path(path)} END)"
         return (
             f"coalesce({function}({self.json_number(path)}), CASE WHEN {text} IS NOT NULL THEN json_quote({text}) END)"
         )
 
     def json_key(self, path: tuple[str, ...]) -> str:
-        value = f"data -> '{_json_path(path)}'"
+        value = f"data -> {_json_path(path)}"
         return (
-            f"(CASE coalesce(json_type(data, '{_json_path(path)}'), 'null') WHEN 'null' THEN NULL"
+            f"(CASE coalesce(json_type(data, {_json_path(path)}), 'null') WHEN 'null' THEN NULL"
             f" WHEN 'integer' THEN {value} ->> '$' WHEN 'real' THEN {value} ->> '$'"
             f" WHEN 'object' THEN portico_canonical({value}) WHEN 'array' THEN portico_canonical({value})"
             f" ELSE {value} END)"
@@ -78,11 +78,11 @@ DIALECT = SqliteDialect()
 
 def _unnest_arrays(path: tuple[str, ...]) -> tuple[list[str], str]:
     """Return the arrays of objects along a path, as tables, and the JSON at its end."""
-    source = f"(data -> '{_json_path(path[:1])}')"
+    source = f"(data -> {_json_path(path[:1])})"
     tables: list[str] = []
     for depth, step in enumerate(path[1:], 1):
         tables.append(f"{_elements(source)} e{depth}")
-        source = f"(CASE e{depth}.type WHEN 'object' THEN e{depth}.value -> '{_json_path((step,))}' END)"
+        source = f"(CASE e{depth}.type WHEN 'object' THEN e{depth}.value -> {_json_path((step,))} END)"
     return tables, source
 
 
@@ -95,4 +95,9 @@ def _elements(source: str) -> str:
 
 
 def _json_path(path: Sequence[str]) -> str:
-    return "$" + "".join(f'."{step}"' for step in path)
+    """Return a path as SQL text: as it is if its keys are plain, else in hexadecimal digits, which need no quoting."""
+    if all(map(PLAIN_KEY.match, path)):
+        return "'$" + "".join(f'."{step}"' for step in path) + "'"
+    # SQLite reads the keys of a path as JSON strings.
+    encoded = "$" + "".join(f".{msgspec.json.encode(step).decode()}" for step in path)
+    return f"CAST(X'{encoded.encode().hex()}' AS TEXT)"
