@@ -165,7 +165,8 @@ async def test_a_site_goes_there_and_back_without_a_loss(origin: Store, store_ur
     before = await contents(origin)
     assert sum(len(records) for name, records in before.items() if name in origin.collections.schema) > 400
     assert len([name for name in before if name.startswith("vectors")]) >= 8
-    assert len(before["entries"]) == 2 + len(TaskState) + 3 + len(demo_config().source)
+    statuses, reports, index = len(demo_config().source), len(demo_config().source), 1
+    assert len(before["entries"]) == 2 + len(TaskState) + 3 + statuses + reports + index
 
     there, back = await opening(store_url("postgres")), await opening(store_url("sqlite", "back"))
     first = await copy_store(origin, there, quiet)

@@ -1,20 +1,22 @@
 """The command `portico load`: brings the store up to date with files, feeds, sites and databases."""
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from portico.cli.options import JsonOption, SiteOption, StoreOption
-from portico.cli.sites import load_all, load_config, site_store
+from portico.cli.sites import load_all, load_config, site_options, site_store
 from portico.cli.terminal import ProgressBar, print_json
 from portico.config import Config, check_sources
 from portico.errors import SourceError
 from portico.redaction import redact_url
 
 if TYPE_CHECKING:
+    from portico.sources.records import Source, SourceOptions
     from portico.sources.reports import LoadReport
 
 READING = "How sources are read"
@@ -94,6 +96,9 @@ def load(
             help="Allow this host to have a private address. Repeatable.", show_default=False, rich_help_panel=CRAWLING
         ),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the report, and write nothing.", rich_help_panel=REPORTING)
+    ] = False,
     strict: Annotated[
         bool, typer.Option(help="Exit with 1 if anything was lost or is in doubt.", rich_help_panel=REPORTING)
     ] = False,
@@ -103,6 +108,8 @@ def load(
 
     Safe to repeat: unchanged items are left alone, and items that are gone from a source are removed.
 
+        portico load products.csv --dry-run
+
         portico load products.csv --collection products --store sqlite:///shop.db
 
         portico load menu.jsonld feed+https://example.com/news.rss sitemap+https://example.com/sitemap.xml
@@ -110,7 +117,7 @@ def load(
     from portico.cli.load_report import make_report, print_failures, print_report, report_json
     from portico.sources.registry import SourceOptions
 
-    config = load_config(site, store)
+    config = load_config(site, store, is_filled=not dry_run)
     options = SourceOptions(
         format=format,
         encoding=encoding,
@@ -124,47 +131,92 @@ def load(
         delay=delay,
         allow_hosts=(*config.allow_hosts, *(allow_host or ())),
     )
-    if sources:
-        work = _load_some(config, sources, collection, options, quiet=as_json)
+    if dry_run:
+        work = _examine(config, _chosen_sources(config, sources, collection, options), quiet=as_json)
+    elif sources:
+        work = _load_some(config, _chosen_sources(config, sources, collection, options), quiet=as_json)
     else:
         work = load_all(config, quiet=as_json, keep_going=True)
     reports: list[LoadReport] = asyncio.run(work)
-    if embed:
+    if embed and not dry_run:
         asyncio.run(_embed(config, quiet=as_json))
     report = make_report(reports, config)
     print_failures(reports)
     if as_json:
         print_json(report_json(report))
     else:
-        print_report(report, site_options(site, store))
+        print_report(report, site_options(site, store), is_dry=dry_run)
     if any(report.error for report in reports) or (strict and not report.is_lossless):
         raise typer.Exit(1)
 
 
-async def _load_some(
-    config: Config, urls: Sequence[str], collection: str | None, options: Any, *, quiet: bool
-) -> list["LoadReport"]:
+@dataclass(frozen=True, slots=True)
+class _ChosenSource:
+    """A source of the command line or of the site file, not opened yet."""
+
+    url: str  # without passwords
+    collection: str
+    open: Callable[[], "Source"]
+
+
+def _chosen_sources(
+    config: Config, urls: Sequence[str] | None, collection: str | None, options: "SourceOptions"
+) -> list[_ChosenSource]:
+    """Return the sources of the command line, or those of the site file if it names none."""
     from portico.cli.tables import choose_tables
-    from portico.sources.ingest import collection_for, ingest
+    from portico.sources.ingest import default_collection, open_configured_source
+    from portico.sources.records import collection_for
     from portico.sources.registry import open_source
+
+    if not urls:
+        return [
+            _ChosenSource(
+                redact_url(settings.url),
+                default_collection(settings),
+                partial(open_configured_source, settings, config),
+            )
+            for settings in config.source
+        ]
+    check_sources(urls)
+    return [
+        _ChosenSource(
+            redact_url(url), collection or collection_for(url, chosen.table), partial(open_source, url, chosen)
+        )
+        for url in urls
+        for chosen in choose_tables(url, options, collection)
+    ]
+
+
+async def _load_some(config: Config, sources: Sequence[_ChosenSource], *, quiet: bool) -> list["LoadReport"]:
+    from portico.sources.ingest import ingest
+
+    async with site_store(config) as store:
+        return await _report_on(sources, partial(ingest, store, declared=config.collection), quiet=quiet)
+
+
+async def _examine(config: Config, sources: Sequence[_ChosenSource], *, quiet: bool) -> list["LoadReport"]:
+    from portico.sources.ingest import examine
+
+    return await _report_on(sources, partial(examine, declared=config.collection), quiet=quiet)
+
+
+async def _report_on(
+    sources: Sequence[_ChosenSource], run: "Callable[..., Awaitable[LoadReport]]", *, quiet: bool
+) -> list["LoadReport"]:
+    """Return the report of each source. One that cannot be read does not stop the others, unless it is the only one."""
     from portico.sources.reports import LoadReport
 
-    check_sources(urls)
-    chosen = [(url, source_options) for url in urls for source_options in choose_tables(url, options, collection)]
-    async with site_store(config) as store:
-        reports: list[LoadReport] = []
-        for url, source_options in chosen:
-            with ProgressBar(redact_url(url), quiet) as bar:
-                name = collection or collection_for(url, source_options.table)
-                try:
-                    source = open_source(url, source_options)
-                    report = await ingest(store, source, name, declared=config.collection, on_progress=bar.show_report)
-                except SourceError as error:
-                    if len(chosen) == 1:
-                        raise
-                    report = LoadReport(redact_url(url), error=str(error))
-                reports.append(replace(report, source=redact_url(url)))
-        return reports
+    reports: list[LoadReport] = []
+    for source in sources:
+        with ProgressBar(source.url, quiet) as bar:
+            try:
+                report = await run(source.open(), source.collection, on_progress=bar.show_report)
+            except SourceError as error:
+                if len(sources) == 1:
+                    raise
+                report = LoadReport(source.url, error=str(error))
+            reports.append(replace(report, source=source.url))
+    return reports
 
 
 async def _embed(config: Config, *, quiet: bool) -> None:
@@ -172,9 +224,3 @@ async def _embed(config: Config, *, quiet: bool) -> None:
 
     with ProgressBar("vectors", quiet) as bar:
         await embed_everything(config, bar.update)
-
-
-def site_options(site: str | None, store: str | None) -> list[str]:
-    """Return the options by which another command finds the same site."""
-    chosen = (("--site", site), ("--store", redact_url(store) if store else None))
-    return [part for name, value in chosen if value for part in (name, value)]

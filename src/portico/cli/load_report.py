@@ -134,11 +134,11 @@ def print_report(report: Report, options: Sequence[str] = (), *, is_dry: bool = 
     """
     for source in report.sources:
         _print_source(source, is_dry=is_dry)
-    print_notes(report, options)
+    _print_notes(report, options)
     _say(_last_line(report.sources, is_dry=is_dry), "green" if report.is_lossless else "yellow")
 
 
-def print_notes(report: Report, options: Sequence[str] = ()) -> None:
+def _print_notes(report: Report, options: Sequence[str] = ()) -> None:
     """Print remarks, doubts and questions."""
     _print_list("Remarks", list(_remark_lines(report.sources)))
     _print_list("Doubts", list(_doubt_lines(report.sources)))
@@ -148,6 +148,15 @@ def print_notes(report: Report, options: Sequence[str] = ()) -> None:
 def _ask_command(question: str, options: Sequence[str]) -> str:
     is_plain = not any(character in question for character in '"$`\\!')
     return " ".join(["portico ask", f'"{question}"' if is_plain else shlex.quote(question), *map(shlex.quote, options)])
+
+
+def print_loaded(report: Report, options: Sequence[str] = ()) -> None:
+    """Print what the store holds, and what the last load of each source had to say."""
+    if report.collections:
+        out.print("[bold]Loaded[/]")
+    _print_collections(report.collections)
+    _print_list("Not loaded", [f"{bad.where}: {bad.reason}" for source in report.sources for bad in source.failures])
+    _print_notes(report, options)
 
 
 def _print_source(source: LoadReport, *, is_dry: bool) -> None:
@@ -160,10 +169,10 @@ def _print_source(source: LoadReport, *, is_dry: bool) -> None:
         says = ", ".join(f"{getattr(source, name):,} {name}" for name in COUNTS) + f" in {source.seconds:.1f} s"
     _say(f"{source.source}: {says}")
     shown = {name: collection for name, collection in source.collections.items() if name != OPERATIONS}
-    print_collections(shown)
+    _print_collections(shown)
 
 
-def print_collections(collections: Mapping[str, CollectionReport]) -> None:
+def _print_collections(collections: Mapping[str, CollectionReport]) -> None:
     for name, collection in islice(collections.items(), MAX_COLLECTIONS):
         _say(f"  {name}: {_count(collection.items, 'item')}")
         if collection.fields:

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from portico.catalog import Operation
+from portico.cli.load_report import Report, ask_about
+from portico.cli.sites import site_store
 from portico.config import Config, SourceSettings, database_file
 from portico.errors import SiteError
 from portico.operations import check_published
@@ -19,6 +21,8 @@ from portico.safety.guard import Guard
 from portico.server.admission import fit_connections
 from portico.server.assembly import open_answering_model, open_models, site_operations
 from portico.sources.ingest import open_configured_source
+from portico.sources.inventory import describe_items
+from portico.sources.saved_reports import saved_reports
 from portico.sources.schedule import parse_schedule
 from portico.store import Store, open_store
 from portico.store.sqlite.engine import check_log
@@ -52,6 +56,25 @@ async def check_site(config: Config) -> list[Finding]:
         *channels,
         *[finding async for finding in _store(config)],
     ]
+
+
+async def describe_loaded(config: Config) -> Report:
+    """Return what the store holds, as a load reports it, with what the last load of each source had to say.
+
+    Without a store, or with one that cannot be read, the report is empty: `check_site` says why.
+    """
+    path = database_file(config.store_url)
+    if path and _without_store(path):
+        return Report((), {})
+    try:
+        async with site_store(config) as store:
+            public = [collection for collection in store.collections.schema.values() if not collection.private]
+            collections = {collection.name: await describe_items(store, collection) for collection in public}
+            reports = [saved.report for saved in await saved_reports(store.notes)]
+    except SiteError:
+        return Report((), {})
+    current = [report for report in reports if not collections.keys().isdisjoint(report.collections)]
+    return Report(current, collections, ask_about(collections, config))
 
 
 async def _operations(config: Config, store: Store) -> Finding:

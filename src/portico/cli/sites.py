@@ -12,6 +12,7 @@ from portico.cli.terminal import ProgressBar, err
 from portico.config import Config, StoreSettings, database_file, find_site_file, resolve_location
 from portico.errors import ConfigError
 from portico.protocols import parse_config, read_config
+from portico.redaction import redact_url
 
 if TYPE_CHECKING:
     from portico.requests import Caller
@@ -21,13 +22,16 @@ if TYPE_CHECKING:
     from portico.telemetry import Recorder
 
 
-def load_config(site: str | None, store: str | None) -> Config:
-    """Return the settings of the chosen site, or of the sample site if there is no site file."""
+def load_config(site: str | None, store: str | None, *, is_filled: bool = True) -> Config:
+    """Return the settings of the chosen site, or of the sample site if there is no site file.
+
+    Unless `is_filled` is false, the sample site is loaded first if it has no store yet.
+    """
     path = find_site_file(site)
     if path is None and store is None:
         err.print("[dim]No portico.toml here: using the sample site.[/]", highlight=False)
         config = demo_config()
-        if missing_store(config):
+        if is_filled and missing_store(config):
             asyncio.run(load_all(config, quiet=True))
         return config
     config = read_config(path) if path else parse_config({})
@@ -86,3 +90,9 @@ def missing_store(config: Config) -> Path | None:
     """Return the path of the store if it is a file that does not exist."""
     path = database_file(config.store_url)
     return path if path and not path.exists() else None
+
+
+def site_options(site: str | None, store: str | None) -> list[str]:
+    """Return the options by which another command finds the same site."""
+    chosen = (("--site", site), ("--store", redact_url(store) if store else None))
+    return [part for name, value in chosen if value for part in (name, value)]

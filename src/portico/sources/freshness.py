@@ -37,6 +37,7 @@ class LoadStatus(msgspec.Struct, frozen=True, kw_only=True):
     share: float | None = None  # that has been read, if known
     error: str = ""
     source: str = ""  # its name in the store, once it was loaded completely
+    report: str = ""  # the name of its saved report
     started: datetime | None = None
     succeeded: datetime | None = None  # when a load last succeeded
     failures: int = 0  # in a row

@@ -37,6 +37,7 @@ from portico.sources.reports import (
     LoadReport,
 )
 from portico.sources.revisions import Revision, RevisionCheck, settings_digest
+from portico.sources.saved_reports import save_report
 from portico.store import Store
 from portico.store.records import Load, Put
 from portico.telemetry import Recorder, SourceLoaded
@@ -76,7 +77,7 @@ async def ingest(
         for former in source.former_urls if may_adopt(name) else ():
             await store.loads.adopt(load, name, former)
 
-    report, started = LoadReport(source.url), time.monotonic()
+    report, started = LoadReport(source.url, name=source.url), time.monotonic()
     touched: set[str] = set()
     entries = source.records()
     while batch := await run_detached(_next_batch, entries):
@@ -97,6 +98,7 @@ async def ingest(
         stored_as=stored_as,
         collections={name: _describe(schema[name]) for name in sorted(touched)},
     )
+    await save_report(store.notes, report)
     on_progress(report)
     return report
 
@@ -370,4 +372,5 @@ def status_of(report: LoadReport, state: State = "loaded") -> LoadStatus:
         share=report.share,
         source=report.stored_as,
         revision=report.revision,
+        report=report.name,
     )

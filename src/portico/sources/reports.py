@@ -50,6 +50,7 @@ class LoadReport:
     has_gap: bool = False  # part of the source could not be read, so nothing was deleted
     seconds: float = 0.0
     share: float | None = None  # of the source that has been read, if known
+    name: str = ""  # of the source in the store
     stored_as: str = ""  # the name of the source in the store, once all of it was read
     collections: Mapping[str, CollectionReport] = field(default_factory=dict[str, CollectionReport])
     doubts: tuple[Doubt, ...] = field(default=())

@@ -1,0 +1,60 @@
+"""Describes what the store holds of a collection, in the words of a load's report. Writes nothing."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from portico.catalog import Collection, Field, scalar_at
+from portico.query import MATCH_ALL
+from portico.sources.reports import CollectionReport, FieldReport
+from portico.store import Store
+
+MAX_READ = 100_000  # items of a collection that are read: the shares of a larger one are those of this many
+MAX_EXAMPLE = 200  # characters of an example
+
+
+async def describe_items(store: Store, collection: Collection) -> CollectionReport:
+    """Return how many items there are, and for each field its type, role, coverage and an example."""
+    present, examples, read = Counter[str](), dict[str, Any](), 0
+    async for batch in store.items.scan(collection.name):
+        for item in batch:
+            _count(item.data, collection, present, examples)
+        read += len(batch)
+        if read >= MAX_READ:
+            break
+    fields = {
+        name: FieldReport(
+            type=spec.type,
+            role=_role(spec, collection),
+            format=spec.format,
+            unit=spec.unit,
+            coverage=present[name] / read if read else 0.0,
+            example=examples.get(name),
+        )
+        for name, spec in collection.fields.items()
+    }
+    return CollectionReport(items=await store.items.count(collection.name, MATCH_ALL), fields=fields)
+
+
+def _count(data: Mapping[str, Any], collection: Collection, present: Counter[str], examples: dict[str, Any]) -> None:
+    for name, spec in collection.fields.items():
+        value = scalar_at(data, spec.where)
+        if value is not None and (not spec.is_typed or spec.comparable_value(data) is not None):
+            present[name] += 1
+            if name not in examples:
+                examples[name] = _cut(value)
+
+
+def _role(spec: Field, collection: Collection) -> Any:
+    """Return the role of a field; that of the site file goes before the one that the data shows."""
+    return next((role for role, name in collection.roles.items() if name == spec.name), spec.role)
+
+
+def _cut(value: Any) -> Any:
+    """Return the value as an example: a long text is shortened, a long list or object is written as a short text."""
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    if len(text) <= MAX_EXAMPLE:
+        return value
+    return f"{text[: MAX_EXAMPLE - 1]}…"
