@@ -214,6 +214,7 @@ class SourceManager:
                 succeeded=previous.succeeded if previous else None,
                 failures=previous.settle().failures if previous else 0,
                 items=previous.items if previous else 0,
+                report=previous.report if previous else "",
                 request=await last_request(self._store.notes, source.settings),
             )
             await save_status(self._store.notes, source.settings, begun)
