@@ -45,6 +45,7 @@ from portico.ask.understanding.comparisons import ComparedNames, find_comparison
 from portico.ask.understanding.contact_intent import contact_details, find_contact_item, is_contact_request
 from portico.ask.understanding.detail_intent import subject_of
 from portico.ask.understanding.fields import Fields, key_of
+from portico.ask.understanding.links import follow_links
 from portico.ask.understanding.parsers import Finding, MakerMention, PlaceMention, SortOrder, parse_question
 from portico.ask.understanding.places import GeoCircle, find_place, limit_to_circle
 from portico.ask.understanding.planner import CollectionQuery, QueryPlan, plan_query
@@ -98,6 +99,7 @@ class _AskState:
     compared: tuple[Item, ...] = ()  # items that the question names and compares
     subject: Item | None = None  # the one item that it is about
     is_detail_request: bool = False  # it asks about one thing
+    is_linked: bool = False  # it asks for what leads to items that it names
     excluded: tuple[Item, ...] = ()  # items that its words name, but its limits exclude
     correction_note: str = ""  # says which word was replaced by which
 
@@ -187,6 +189,7 @@ class Pipeline:
                 async for event in events:
                     yield event
             return
+        await self._follow_links(state, site, asked_in)
         state = await self._correct_question(state, site, asked_in)
         await self._locate(state, site)
         await self._compare(state, asked_in)
@@ -247,11 +250,20 @@ class Pipeline:
     ) -> list[str]:
         """Return the names of what an earlier question found, in their order."""
         state = await self._start_state(ask, context, phrases, site, language)
+        await self._follow_links(state, site, language)
         await self._locate(state, site)
         await self._compare(state, language)
         await self._single_out(state, language)
         results = (self._model.get_order(state.key) if self._model else None) or await self._rank_results(state)
         return [title_of(result.item.data) or result.item.id for result in results[: ask.limit]]
+
+    # Links
+
+    async def _follow_links(self, state: _AskState, site: Sequence[Fields], language: str) -> None:
+        """Keep to what leads to items of other collections that the question names."""
+        if self._finder.index:
+            plan = await follow_links(state.plan, site, self._items, language)
+            state.is_linked, state.plan = plan is not state.plan, plan
 
     # Places
 
@@ -282,6 +294,8 @@ class Pipeline:
     async def _compare(self, state: _AskState, language: str) -> None:
         """Find the things that a question compares, if every one of them is an item."""
         ask, original = state.ask, state.plan
+        if state.is_linked:
+            return
         # Filters and answers decide where to look.
         site = (
             [target.fields for target in original.targets] if ask.filters or ask.answers else [*state.fields.values()]
@@ -317,7 +331,7 @@ class Pipeline:
     async def _single_out(self, state: _AskState, language: str) -> None:
         """Find the one thing that a question wants to be told of, if its words name one."""
         subject = subject_of(state.plan.question)
-        state.is_detail_request = bool(subject) and not state.compared
+        state.is_detail_request = bool(subject) and not state.compared and not state.is_linked
         name = strip_name(subject, language)
         if not state.is_detail_request or not name:
             return
@@ -345,6 +359,7 @@ class Pipeline:
         if text == state.ask.text or await self._is_mentioned(state, word):
             return state
         again = await self._start_state(replace(state.ask, text=text), state.context, state.phrases, site, language)
+        await self._follow_links(again, site, language)
         again.correction_note = state.phrases.instead(word, correction)
         return again
 

@@ -1,7 +1,7 @@
 """Loads a source into the store: assigns ids, writes in batches, deletes what is gone. Constant memory, repeatable."""
 
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -79,8 +79,10 @@ async def ingest(
 
     report, started = LoadReport(source.url, name=source.url), time.monotonic()
     touched: set[str] = set()
+    links: set[Link] = set()
     entries = source.records()
     while batch := await run_detached(_next_batch, entries):
+        links.update(entry for entry in batch if isinstance(entry, Link))
         report = await _store_batch(store, load, batch, collection, prepare, touched, report)
         report = replace(report, seconds=time.monotonic() - started, share=source.share())
         on_progress(report)
@@ -89,6 +91,7 @@ async def ingest(
     removed = 0 if report.has_gap else await store.loads.finish(load)
     for name in touched:
         await store.collections.optimize(name)
+    await _store_links(store, links, collection)
     stored_as = "" if report.has_gap else source.url
     schema = await store.collections.refresh()
     report = replace(
@@ -131,6 +134,21 @@ async def examine(
         on_progress(report)
     collections = {name: msgspec.structs.replace(_describe(known[name]), items=items[name]) for name in sorted(known)}
     return replace(report, collections=collections)
+
+
+async def _store_links(store: Store, links: Iterable[Link], collection: str) -> None:
+    """Set the targets of the fields that hold ids of other items."""
+    targets: dict[str, dict[str, str]] = {}
+    for link in links:
+        targets.setdefault(link.collection or collection, {})[link.field] = link.target
+    if not targets:
+        return
+    schema = await store.collections.refresh()
+    for name, by_field in targets.items():
+        if name in schema:
+            fields = schema[name].fields
+            linked = {field: replace(fields[field], target=by_field[field]) for field in by_field if field in fields}
+            await store.collections.declare(replace(schema[name], fields={**fields, **linked}))
 
 
 def _next_batch(entries: Iterator[Entry]) -> list[Entry]:

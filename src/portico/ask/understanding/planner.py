@@ -173,6 +173,32 @@ class QueryPlan:
         content = tuple(word for word in self.content if word in left)
         return replace(self, text=text if content else "", content=content)
 
+    def with_link(self, gone: str, target: CollectionQuery) -> "QueryPlan":
+        """Return the same question, put to one collection, without the name of an item that its items link to.
+
+        Words that no item there has say nothing more, such as the verb of "which artist made Let There Be Rock".
+        """
+        named = {word.lower() for word in words(gone)}
+        rest = set(words(_without_names(" ".join(self.content), [target.fields])))
+        content = tuple(
+            word
+            for word in self.content
+            if word in rest and word.lower() not in named and target.fields.stems.issuperset(key_of(word))
+        )
+        is_count = bool(_HOW_MANY.match(self.question)) and COUNT_FILLERS.issuperset(map(str.lower, content))
+        content = () if is_count else content
+        left = frozenset(content)
+        return replace(
+            self,
+            targets=(target,),
+            kind=target.name,
+            text=" ".join(word for word in words(self.text) if word in left),
+            content=content,
+            ignored=tuple(part for part in self.ignored if gone not in part),
+            is_counting=self.is_counting or is_count,
+            place=None if self.place and _overlap(self.place.words, gone) else self.place,
+        )
+
     def by_name(self, names: Sequence[str], site: Sequence[Fields], where: Filter) -> "QueryPlan":
         """Return the same question with its words read as names: none of them limits, or says where to look."""
         constraints = [applied.constraint for target in self.targets for applied in target.constraints]
@@ -363,11 +389,11 @@ def _find_collections(text: str, site: Sequence[Fields]) -> frozenset[str]:
     return frozenset(
         fields.collection.name
         for fields in site
-        if any(_within(name, stems[language]) for language in LANGUAGES for name in _names(fields, language))
+        if any(_within(name, stems[language]) for language in LANGUAGES for name in names_of(fields, language))
     )
 
 
-def _names(fields: Fields, language: str) -> frozenset[Key]:
+def names_of(fields: Fields, language: str) -> frozenset[Key]:
     """Return what people call the items of a collection, as stems of a language."""
     collection = fields.collection
     own = (words_of(name) for name in (collection.name, collection.one, collection.title, collection.type))
@@ -402,6 +428,11 @@ def _find_place(
         is_required=True,
     )
     return place, [*unread, *(second for second, _ in others)]
+
+
+def _overlap(place: str, name: str) -> bool:
+    """Whether the words of a place are those of a name: "on Jagged Little Pill" is no place."""
+    return not {word.lower() for word in words(place)}.isdisjoint(word.lower() for word in words(name))
 
 
 def _place_in_text(findings: Sequence[Finding], text: str, targets: Sequence[CollectionQuery]) -> PlaceReference | None:
@@ -580,7 +611,9 @@ def _without_names(text: str, collections: Sequence[Fields]) -> str:
     for fields in collections:
         for language in LANGUAGES:
             tokens = tokens_of(text, language)
-            text = _without_spans(text, [span for name in _names(fields, language) for span in spans_of(name, tokens)])
+            text = _without_spans(
+                text, [span for name in names_of(fields, language) for span in spans_of(name, tokens)]
+            )
     return text
 
 
