@@ -1,17 +1,33 @@
-"""Reads the text of PDF files, one record per page. Reads no images: a scanned page is reported as without text."""
+"""Reads the text of PDF files, one record per page. Reads no images: a scanned page is reported as without text.
 
+The name of a page tells it apart: that of its document, what the outline or a heading in large letters says of it, and
+its number as it is printed.
+"""
+
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import PurePosixPath
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeAlias, cast
 
 from pypdf import Configuration, PageObject, PdfReader, apply_configuration
 from pypdf.errors import DependencyError, PyPdfError
 from pypdf.generic import IndirectObject, PdfObject
 
+from portico.sources.documents import file_title
 from portico.sources.records import BadRecord, Document, Entry, Record, SourceOptions
+from portico.sources.web_paths import file_url
 
 Check: TypeAlias = Callable[[], None]
 
+MAX_OUTLINE = 20_000  # entries
+_MAX_TITLE = 200
+_MAX_HEADING = 120
+_LARGE = 1.25  # letters of a heading, to those of most of its page
+_OF_A_PROGRAM = re.compile(r"Microsoft (?:Word|PowerPoint) - ")
+_SUFFIX = re.compile(r"\.(?:docx?|pdf|indd|odt|pptx?|tex|dvi)\Z", re.IGNORECASE)
+_NO_TITLES = frozenset(("", "untitled", "untitled document", "document", "unspecified"))
 MAX_STREAM = 1_000_000  # bytes that a stream of an untrusted file may decompress to
 _STRANGERS = Configuration(
     zlib_maximum_output_length=MAX_STREAM,
@@ -30,6 +46,21 @@ _BROKEN = (
     PyPdfError, DependencyError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, OSError,
     RecursionError, NotImplementedError, AssertionError,
 )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Book:
+    """What a document says of its pages, beside their texts."""
+
+    title: str
+    fields: dict[str, Any] = field(default_factory=dict[str, Any])
+    sections: dict[int, str] = field(default_factory=dict[int, str])  # by the page, from 0, that they are on
+    labels: list[str] = field(default_factory=list[str])  # the numbers of pages as they are printed
+
+    def name(self, number: int, heading: str) -> str:
+        label = self.labels[number - 1] if number <= len(self.labels) else ""
+        page = f"page {label or number}"
+        return f"{self.title} – {heading}, {page}" if heading else f"{self.title} – {page}"
 
 
 class _Watched(PdfReader):
@@ -65,46 +96,150 @@ def _entries(document: Document, options: SourceOptions, check: Check | None) ->
             yield BadRecord(document.name, "is encrypted")
             return
         count = len(reader.pages)
-        title = _title(reader, document)
+        book = _book(reader, count, document)
     except _BROKEN as problem:
         yield BadRecord(document.name, f"is not a readable PDF: {problem}")
         return
     for number in range(1, min(count, options.max_pages) + 1):
-        yield _page(reader, number, title, document, check)
+        yield _page(reader, number, count, book, document, check)
     if count > options.max_pages:
         yield BadRecord(document.name, f"has {count} pages; `max_pages` stopped at {options.max_pages}")
 
 
-def _page(reader: PdfReader, number: int, title: str, document: Document, check: Check | None) -> Entry:
+def _page(reader: PdfReader, number: int, count: int, book: _Book, document: Document, check: Check | None) -> Entry:
     where = f"{document.name}#page={number}"
     try:
         page: PageObject = reader.pages[number - 1]
-        text = _tidy(_text(page, check))
+        text, large = _text(page, check)
     except _BROKEN as problem:
         return BadRecord(where, f"cannot be read: {problem}")
     if not text:
         return BadRecord(where, "has no text; it may be a picture")
-    data: dict[str, Any] = {"@type": "DigitalDocument", "name": title, "text": text, "pageStart": number}
-    if document.url:
-        data["url"] = f"{document.url}#page={number}"
-    return Record(data, where, where)
+    heading = book.sections.get(number - 1) or (large if large != book.title else "")
+    data: dict[str, Any] = {
+        "@type": "DigitalDocument",
+        "name": book.name(number, heading) if count > 1 else book.title,
+        "headline": heading,
+        "text": text,
+        "pageStart": number,
+        **book.fields,
+    }
+    if url := file_url(document):
+        data["url"] = f"{url}#page={number}"
+    return Record({name: value for name, value in data.items() if value}, where, where)
 
 
-def _text(page: PageObject, check: Check | None) -> str:
+def _text(page: PageObject, check: Check | None) -> tuple[str, str]:
+    """Return the text of a page, and its heading in large letters if the file is trusted to be read for it."""
     if check is None:
-        return page.extract_text()
+        letters: list[tuple[float, str]] = []
+
+        def collect(text: str, form: list[float], matrix: list[float], _font: Any, size: float) -> None:
+            if text.strip():
+                letters.append((round(abs(size * matrix[3] * form[3]), 1), text))
+
+        text = _tidy(page.extract_text(visitor_text=collect))
+        return text, _large_heading(letters)
 
     def visit(*_: Any) -> None:
         check()
 
     text = page.extract_text(visitor_operand_before=visit)
     check()  # an error that it raised inside a form was caught there
-    return text
+    return _tidy(text), ""
+
+
+def _large_heading(letters: list[tuple[float, str]]) -> str:
+    """Return the first text in letters that are larger than most of the page; nothing if that is no heading."""
+    counts = Counter[float]()
+    for size, text in letters:
+        counts[size] += len(text)
+    usual = max(counts, key=lambda size: counts[size], default=0.0)
+    parts: list[str] = []
+    for size, text in letters:
+        if size >= usual * _LARGE and usual:
+            parts.append(text)
+        elif parts:
+            break
+    heading = " ".join(_tidy(" ".join(parts)).split())
+    return heading if len(heading) <= _MAX_HEADING and sum(map(str.isalpha, heading)) >= 3 else ""
+
+
+def _book(reader: PdfReader, count: int, document: Document) -> _Book:
+    try:
+        sections = _sections(reader, count)
+    except _BROKEN:
+        sections = {}
+    try:
+        labels = reader.page_labels if "/PageLabels" in reader.root_object else []
+    except _BROKEN:
+        labels = []
+    printed = [_tidy(label)[:20] for label in labels]
+    return _Book(_title(reader, document), _fields(reader), sections, printed if len(set(printed)) == count else [])
+
+
+def _fields(reader: PdfReader) -> dict[str, Any]:
+    """Return the author and the dates of a document."""
+    metadata = reader.metadata
+    if metadata is None:
+        return {}
+    author = _tidy(str(metadata.author or ""))[:_MAX_TITLE]
+    return {
+        "author": "" if author.lower() in ("anonymous", "unknown") else author,
+        "dateCreated": _instant(lambda: metadata.creation_date),
+        "dateModified": _instant(lambda: metadata.modification_date),
+    }
+
+
+def _instant(read_date: Callable[[], datetime | None]) -> str:
+    try:
+        date = read_date()
+    except _BROKEN:
+        return ""
+    return date.isoformat() if date else ""
+
+
+def _sections(reader: PdfReader, count: int) -> dict[int, str]:
+    """Return the entry of the outline for each page: the first that begins on it, else the last before it."""
+    first: dict[int, tuple[str, int]] = {}
+    last: dict[int, str] = {}
+    for title, level, number in _outline(reader):
+        known = first.get(number)
+        # A chapter whose first section begins with it says less than the section.
+        if known is None or (level > known[1] and last.get(number) == known[0]):
+            first[number] = (title, level)
+        last[number] = title
+    sections: dict[int, str] = {}
+    current = ""
+    for number in range(count):
+        begun = first.get(number)
+        title = begun[0] if begun else current
+        if title:
+            sections[number] = title
+        current = last.get(number, current)
+    return sections
+
+
+def _outline(reader: PdfReader) -> Iterator[tuple[str, int, int]]:
+    """Yield the entries of the outline in order: title, level, page from 0."""
+    stack: list[tuple[Any, int]] = [(one, 0) for one in reversed(reader.outline)]
+    for _ in range(MAX_OUTLINE):
+        if not stack:
+            return
+        entry, level = stack.pop()
+        if isinstance(entry, list):
+            stack += [(one, level + 1) for one in reversed(cast("list[Any]", entry))]
+            continue
+        number = reader.get_destination_page_number(entry)
+        title = " ".join(_tidy(str(entry.title or "")).split())[:_MAX_HEADING]
+        if number is not None and title:
+            yield title, level, number
 
 
 def _title(reader: PdfReader, document: Document) -> str:
-    title = reader.metadata.title if reader.metadata else None
-    return str(title or "").strip() or PurePosixPath(document.name).name
+    title = " ".join(_tidy(str((reader.metadata.title if reader.metadata else None) or "")).split())
+    own = _SUFFIX.sub("", _OF_A_PROGRAM.sub("", title)).strip()[:_MAX_TITLE]
+    return own if own.lower() not in _NO_TITLES else file_title(document)
 
 
 def _tidy(text: str) -> str:
