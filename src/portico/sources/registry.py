@@ -36,6 +36,7 @@ from portico.sources import (
     pages,
     sniff,
     tables,
+    variants,
     vcards,
 )
 from portico.sources.fetch import Fetcher, FetchResponse
@@ -102,6 +103,7 @@ FORMATS = {
 _WEB = ("http://", "https://")
 _SCHEME = re.compile(r"([a-z]+)\+(https?://.*|file:.*)", re.DOTALL)
 _DATABASE = re.compile(r"(sqlite|postgres|postgresql|mysql|mariadb|mssql|oracle)(\+\w+)?:")
+_TABLES = frozenset({"csv", "tsv", "xlsx"})  # kinds whose rows may be of one item
 # Kinds whose files are zip archives, or may be packed.
 _PACKED = {"zip": frozenset(("zip", "docx", "xlsx")), "gz": frozenset(("gz", "sitemap"))}
 
@@ -179,7 +181,8 @@ class _LazySource:
         return self.meter.share()
 
     def records(self) -> Iterator[Entry]:
-        for entry in self.start():
+        entries = self.start()
+        for entry in variants.group_rows(entries, self.options.group_by) if self.options.group_by else entries:
             finished = _apply_options(entry, self.options) if isinstance(entry, Record) else entry
             yield _redact_entry(finished, self.redactor) if self.redactor else finished
 
@@ -376,7 +379,11 @@ def _read_document(document: Document, kind: str, options: SourceOptions, web: F
     packing = sniff.packing(document)
     if packing is not None and kind not in _PACKED[packing]:
         kind = packing
-    yield from _READERS[_document_kind(kind, document)](document, options, web)
+    document_kind = _document_kind(kind, document)
+    entries = _READERS[document_kind](document, options, web)
+    if document_kind in _TABLES and not options.group_by:
+        entries = variants.group_recognized_rows(entries)
+    yield from entries
 
 
 def _document_kind(kind: str, document: Document) -> str:

@@ -1,0 +1,214 @@
+"""Makes one item of rows that describe one thing: the variants of a product, the lines of an order.
+
+The rows of an item follow each other and share the value of one field, which becomes the id. Fields that are the same
+for all rows stay on top. Those that differ go into the list `variants`, pictures into lists under their own names. The
+price on top is the lowest of the variants, so that "under 50" finds every item that has a variant under 50.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from itertools import chain, groupby, islice
+from typing import Any, TypeAlias
+
+from portico.catalog import FieldType
+from portico.errors import SourceError
+from portico.sources.records import Doubt, Entry, Record, Remark
+from portico.sources.roles import FieldProfile, assign_roles
+
+VARIANTS = "variants"
+SAMPLE = 1000  # entries, by which the shape of a table is recognized
+MIN_GROUPS = 2  # items of several rows among them
+MAX_ROWS = 2000  # of one item
+_IMAGE_WORDS = frozenset({"image", "images", "img", "picture", "pictures", "photo", "photos", "bild", "foto", "imagen"})
+_WORD = re.compile(r"[A-Za-z]+")
+_AMOUNT = re.compile(r"\d[\d.,' ]*")
+
+Rows: TypeAlias = Sequence[Record]
+
+
+@dataclass(slots=True)
+class RowShape:
+    """What is known of the rows of a table: which fields belong to an item, and which to one of its rows."""
+
+    key: str
+    price: str = ""
+    of_rows: set[str] = field(default_factory=set[str])  # filled on rows below the first
+    differing: set[str] = field(default_factory=set[str])  # different for the rows of one item
+    images: set[str] = field(default_factory=set[str])
+
+    def learn(self, rows: Rows) -> None:
+        """Add what the rows of one item show."""
+        for row in rows[1:]:
+            self.of_rows.update(row.data)
+        self.images.update(name for row in rows for name in row.data if _is_image(name))
+        variants = self.variant_rows(rows)
+        for name in self.of_rows - self.images - {self.key}:
+            values = [row.data.get(name) for row in variants]
+            if any(value != values[0] for value in values):
+                self.differing.add(name)
+
+    def variant_rows(self, rows: Rows) -> list[Record]:
+        """Return the rows that are more than a further picture."""
+        own = self.images | {self.key}
+        return [rows[0], *(row for row in rows[1:] if not own.issuperset(row.data))]
+
+
+def group_rows(entries: Iterable[Entry], group_by: str) -> Iterator[Entry]:
+    """Make one record of consecutive ones with the same value of a field, or with none below one that has it."""
+    for run in _by_collection(entries):
+        sample = list(islice(run, SAMPLE))
+        records = [entry for entry in sample if isinstance(entry, Record)]
+        if records and not any(group_by in record.data for record in records):
+            raise SourceError(
+                f"No row has a field {group_by!r} to group by.",
+                field=group_by,
+                hint=f"Known fields: {', '.join(list(records[0].data)[:50])}.",
+            )
+        groups = _groups(records, lambda record: record.data.get(group_by))
+        yield from _grouped(chain(sample, run), _shape(group_by, groups))
+
+
+def group_recognized_rows(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Make one record of the rows of one thing, where the shape of a table shows that it has such rows.
+
+    They share the value of the first column, and another column is filled on the first of them and on no other.
+    """
+    for run in _by_collection(entries):
+        sample = list(islice(run, SAMPLE))
+        shape = _recognize([entry for entry in sample if isinstance(entry, Record)])
+        yield from _grouped(chain(sample, run), shape) if shape else chain(sample, run)
+
+
+def _by_collection(entries: Iterable[Entry]) -> Iterator[Iterator[Entry]]:
+    """Yield the entries of each collection; what is no record belongs to the records before it."""
+    current: list[str | None] = [None]
+
+    def collection(entry: Entry) -> str | None:
+        if isinstance(entry, Record):
+            current[0] = entry.collection
+        return current[0]
+
+    return (run for _, run in groupby(entries, collection))
+
+
+def _recognize(records: Rows) -> RowShape | None:
+    if not records:
+        return None
+    key = next(iter(records[0].data))
+    if any(key not in record.data or isinstance(record.data[key], dict | list) for record in records):
+        return None
+    groups = _groups(records, lambda record: record.data[key])
+    keys = [group[0].data[key] for group in groups]
+    several = [group for group in groups if len(group) > 1]
+    below = {name for group in several for row in group[1:] for name in row.data}
+    always = set[str].intersection(*(set(group[0].data) for group in groups))
+    if len(several) < MIN_GROUPS or len(set(keys)) < len(keys) or not always - below:
+        return None
+    return _shape(key, groups)
+
+
+def _groups(records: Rows, key_of: Callable[[Record], Any]) -> list[list[Record]]:
+    groups: list[list[Record]] = []
+    for record in records:
+        key = key_of(record)
+        if groups and (key is None or key == key_of(groups[-1][0])):
+            groups[-1].append(record)
+        else:
+            groups.append([record])
+    return groups
+
+
+def _shape(key: str, groups: Iterable[Rows]) -> RowShape:
+    shape = RowShape(key)
+    for rows in groups:
+        shape.learn(rows)
+    examples: dict[str, list[Any]] = {}
+    for rows in groups:
+        for name in shape.differing:
+            examples.setdefault(name, []).extend(row.data[name] for row in rows if name in row.data)
+    amounts = {name: values for name, values in examples.items() if all(_amount(value) is not None for value in values)}
+    profiles = [FieldProfile(name, FieldType.NUMBER, examples=tuple(values[:5])) for name, values in amounts.items()]
+    shape.price = assign_roles(profiles).get("price", "")
+    return shape
+
+
+def _grouped(entries: Iterable[Entry], shape: RowShape) -> Iterator[Entry]:
+    rows: list[Record] = []
+    held: list[Entry] = []  # what was said between the rows of one item
+    counts = [0, 0]
+    for entry in entries:
+        if not isinstance(entry, Record):
+            held.append(entry)
+            continue
+        key = entry.data.get(shape.key)
+        if rows and (key is None or key == rows[0].data.get(shape.key)):
+            rows.append(entry)
+            continue
+        if rows:
+            yield from _item(rows, shape)
+            counts = [counts[0] + len(rows), counts[1] + 1]
+        yield from held
+        rows, held = [entry], []
+    if rows:
+        yield from _item(rows, shape)
+        counts = [counts[0] + len(rows), counts[1] + 1]
+    yield from held
+    if counts[0] > counts[1]:
+        yield Remark(shape.key, f"{counts[0]:,} rows with the same {shape.key} were made {counts[1]:,} items")
+
+
+def _item(rows: list[Record], shape: RowShape) -> Iterator[Entry]:
+    first = rows[0]
+    if len(rows) > MAX_ROWS:
+        reason = f"has {len(rows):,} rows; those after the first {MAX_ROWS:,} were left out"
+        yield Doubt(first.where, reason, shape.key, str(first.data.get(shape.key)), "group_by")
+        rows = rows[:MAX_ROWS]
+    shape.learn(rows)
+    data: dict[str, Any] = {}
+    for row in rows:
+        for name, value in row.data.items():
+            if name not in shape.differing and name not in shape.images:
+                data.setdefault(name, value)
+            elif name in shape.images:
+                values = data.setdefault(name, [])
+                if value not in values:
+                    values.append(value)
+    variants = [
+        variant
+        for row in shape.variant_rows(rows)
+        if (variant := {name: value for name, value in row.data.items() if name in shape.differing})
+    ]
+    lowest = _lowest(variants, shape.price)
+    if lowest is not None:
+        data[shape.price] = lowest
+    if variants:
+        data[VARIANTS if VARIANTS not in data else f"{VARIANTS}_2"] = variants
+    key = data.get(shape.key)
+    yield Record(data, first.where, first.id if key is None else str(key), first.collection)
+
+
+def _lowest(variants: Sequence[Mapping[str, Any]], name: str) -> Any:
+    """Return the lowest value of a field, as it is written."""
+    amounts = [(amount, variant[name]) for variant in variants if (amount := _amount(variant.get(name))) is not None]
+    return min(amounts, key=lambda pair: pair[0], default=(None, None))[1]
+
+
+def _amount(value: Any) -> Decimal | None:
+    """Return the number that a cell is or holds: 19.99 of "$19.99" and of "19,99 €"."""
+    match = _AMOUNT.search(value) if isinstance(value, str) else None
+    if isinstance(value, bool) or not (match or isinstance(value, int | float)):
+        return None
+    digits = re.sub(r"[' ]", "", match[0]) if match else str(value)
+    comma, dot = digits.rfind(","), digits.rfind(".")
+    is_cents = comma > dot and len(digits) - comma - 1 != 3
+    try:
+        return Decimal(digits.replace(".", "").replace(",", ".") if is_cents else digits.replace(",", ""))
+    except InvalidOperation:
+        return None
+
+
+def _is_image(name: str) -> bool:
+    first = _WORD.search(name)
+    return first is not None and first[0].casefold() in _IMAGE_WORDS
