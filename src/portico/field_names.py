@@ -113,6 +113,14 @@ class FieldNames:
         """Return the alias of a field by its own name."""
         return self.aliases.get(own, own)
 
+    def alias_path(self, path: str) -> str:
+        """Return a path of own names as one that begins with an alias."""
+        return _replace_head(path, self.aliases)
+
+    def own_path(self, path: str) -> str:
+        """Return a path that begins with an alias as one of own names; any other as it is."""
+        return _replace_head(path, self.own_names)
+
     def find(self, name: str) -> str | None:
         """Return the own name of the field with this alias or, failing that, the same letters.
 
@@ -122,6 +130,17 @@ class FieldNames:
             return None
         own = self.own_names.get(name) or self.folded.get(fold(name))
         return own or (self.normal_forms.get(normalize(name)) if _WORDS.match(name) else None)
+
+
+def _replace_head(path: str, names: Mapping[str, str]) -> str:
+    """Return a path with the longest beginning that is one of the names replaced."""
+    head, rest = path, ""
+    while names and head:
+        if head in names:
+            return names[head] + rest
+        head = head.rpartition(".")[0]
+        rest = path[len(head) :]
+    return path
 
 
 @lru_cache(maxsize=256)

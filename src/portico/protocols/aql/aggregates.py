@@ -11,8 +11,9 @@ from portico.errors import InvalidAggregate
 from portico.items import type_name
 from portico.protocols.aql.envelopes import blame_param, invalid_param, quote
 from portico.protocols.aql.paging import truncation_warning
-from portico.protocols.aql.selection import field_names, own_name, public_name
+from portico.protocols.aql.selection import field_names, own_name
 from portico.protocols.aql.shapes import AggregationSupport, AqlRequestContext, OperationWarning, ParameterInfo
+from portico.protocols.aql.types import public_name
 from portico.query import (
     FUNCTIONS,
     MAX_KEYS,
@@ -69,8 +70,10 @@ def aggregation_support(collection: Collection) -> AggregationSupport:
         supported=True,
         default_mode="summary_only",
         functions=PUBLISHED,
-        groupable_fields=tuple(public_name(field.name) for field in fields if field.type not in UNGROUPABLE),
-        numeric_fields=tuple(field.name for field in fields if field.type in SUMMABLE),
+        groupable_fields=tuple(
+            public_name(field.name, collection) for field in fields if field.type not in UNGROUPABLE
+        ),
+        numeric_fields=tuple(public_name(field.name, collection) for field in fields if field.type in SUMMABLE),
     )
 
 

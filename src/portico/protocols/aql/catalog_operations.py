@@ -251,12 +251,18 @@ def _change_runner(site: Site, operation: Operation, collection: Collection) -> 
         if "if_match" in call_params:
             call_params["if_match"] = version_of(call_params["if_match"])
         if INPUT in call_params:
-            call_params[INPUT] = {own_name(name, collection): value for name, value in call_params[INPUT].items()}
+            call_params[INPUT] = _with_own_names(call_params[INPUT], collection)
         shape = partial(_select_fields, collection, selection)
         result = await _call(site, operation, call_params, context, shape)
         return AqlResult(result, untrusted=operation.kind is not Kind.DELETE)
 
     return run
+
+
+def _with_own_names(data: Mapping[str, Any], collection: Collection) -> Mapping[str, Any]:
+    """Return an item under its fields' own names. Two values of one field stay apart, and are refused by the store."""
+    renamed = {own_name(name, collection): value for name, value in data.items()}
+    return renamed if len(renamed) == len(data) else data
 
 
 async def _call(

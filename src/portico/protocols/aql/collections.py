@@ -30,14 +30,11 @@ from portico.protocols.aql.types import item_name, item_type
 from portico.query import (
     MATCH_ALL,
     MAX_KEYS,
-    And,
-    Condition,
     Filter,
-    Not,
-    Or,
     Order,
     Query,
     parse_filter,
+    rename_fields,
     validate_query,
 )
 from portico.requests import Call, Outcome
@@ -324,22 +321,9 @@ def read_filter(raw: Any, collection: Collection, operation: str) -> Filter:
     if raw is None:
         return MATCH_ALL
     with blame_param(operation, "filter", field_names(collection)):
-        where = _rename_fields(parse_filter(raw), collection)
+        where = rename_fields(parse_filter(raw), lambda name: own_name(name, collection))
         validate_query(Query(collection.name, where=where), collection)
     return where
-
-
-def _rename_fields(where: Filter, collection: Collection) -> Filter:
-    """Return the filter with the items' own field names."""
-    match where:
-        case And(parts):
-            return And(tuple(_rename_fields(part, collection) for part in parts))
-        case Or(parts):
-            return Or(tuple(_rename_fields(part, collection) for part in parts))
-        case Not(part):
-            return Not(_rename_fields(part, collection))
-        case Condition(name, op, value):
-            return Condition(own_name(name, collection), op, value)
 
 
 def read_sort(raw: Any, collection: Collection, operation: str) -> tuple[Order, ...]:

@@ -12,7 +12,7 @@ from portico.errors import UnknownField
 from portico.items import Item, type_name
 from portico.protocols.aql.envelopes import invalid_param
 from portico.protocols.aql.shapes import ParameterInfo, TypeDetails
-from portico.protocols.aql.types import SCHEMA_NAMES
+from portico.protocols.aql.types import SCHEMA_NAMES, names_of, public_name
 from portico.query import project
 
 Preset: TypeAlias = Literal["minimal", "standard", "full"]
@@ -85,7 +85,8 @@ def preset_fields(collection: Collection, preset: Preset) -> tuple[str, ...]:
 def describe_presets(collection: Collection, default: Preset) -> str:
     """Describe the presets of a collection."""
     minimal, standard = (
-        ", ".join(map(public_name, (ID, *preset_fields(collection, preset)))) for preset in ("minimal", "standard")
+        ", ".join(public_name(name, collection) for name in (ID, *preset_fields(collection, preset)))
+        for preset in ("minimal", "standard")
     )
     return (
         f"Field presets: minimal = {minimal}; standard = {standard}, _version, _etag; full = everything. "
@@ -93,18 +94,21 @@ def describe_presets(collection: Collection, default: Preset) -> str:
     )
 
 
-def public_name(own: str) -> str:
-    return SCHEMA_NAMES.get(own, own)
-
-
-def own_name(name: str, collection: Collection) -> str:
-    """Return the items' own name of a field."""
-    return name if name in collection.fields else OWN_NAMES.get(name, name)
+def own_name(path: str, collection: Collection) -> str:
+    """Return the items' own name of a field, or a path that begins with it. Published names come before all others."""
+    own = names_of(collection).own_path(path)
+    head, dot, below = own.partition(".")
+    if head in OWN_NAMES and head not in collection.fields:
+        own = f"{OWN_NAMES[head]}{dot}{below}"
+    try:
+        return collection.field(own).name
+    except UnknownField:
+        return own
 
 
 def field_names(collection: Collection) -> list[str]:
     """Return the names that a path in a filter, a sort or a selection may begin with."""
-    return [ID, *(public_name(name) for name in collection.fields if name != ID)]
+    return [ID, *(public_name(name, collection) for name in collection.fields if name != ID)]
 
 
 def read_selection(
@@ -157,7 +161,7 @@ def _parse_path(path: Any, collection: Collection, computed: Sequence[str], oper
         return Selection(computed=(rest,))
     if path == ID:
         return Selection()
-    own = f"{own_name(head, collection)}.{rest}" if rest else own_name(path, collection)
+    own = own_name(path, collection)
     try:
         collection.field(own)
     except UnknownField as error:
@@ -178,9 +182,10 @@ def render_item(
 ) -> dict[str, Any]:
     """Return an item as one flat object, without the fields that it lacks."""
     tags = {"_version": item.version, "_etag": etag(item.version)}
+    data = _select_data(item, collection, selection)
     return {
         ID: item.id,
-        **{public_name(name): value for name, value in _select_data(item, collection, selection).items() if name != ID},
+        **{public_name(name, collection): value for name, value in data.items() if name != ID},
         **{version_name: tags[version_name] for version_name in selection.versions},
         **({COMPUTED: dict(computed)} if selection.computed else {}),
     }

@@ -1,11 +1,13 @@
 """The types of MCP-AQL: those of a site's collections, and those of every adapter. Knows no caller."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
 import msgspec
 
 from portico.catalog import ID, Collection, Danger, Field, FieldType, Kind
+from portico.field_names import FieldNames, index_names
 from portico.operations import schema_of
 from portico.protocols.aql.schemas import ANY, SchemaReader, TypeNames, pascal_case
 from portico.protocols.aql.shapes import ParameterInfo, TypeDetails
@@ -13,6 +15,8 @@ from portico.safety.models import Directive, Execution, ExecutionState
 
 # Names of JSON-LD that no path of MCP-AQL can have.
 SCHEMA_NAMES: Mapping[str, str] = {"@type": "schema_type", "@id": "schema_id"}
+# Names that need no alias: those of schema.org among them, although paths are in snake_case.
+PLAIN = re.compile(r"(?:@type|@id|(?!_version\Z|_etag\Z|_computed\Z)[A-Za-z_][A-Za-z0-9_]{0,127})\Z")
 
 # MCP-AQL's names for the site's types.
 EXECUTION = "ExecutionInfo"
@@ -46,7 +50,7 @@ def item_type(collection: Collection) -> TypeDetails:
     described = collection.description or f"One of {collection.title or collection.name}."
     own = (
         ParameterInfo(name=ID, type="string", required=True, description="The item's id"),
-        *map(_field, _top_level_fields(collection)),
+        *_fields(collection),
         ParameterInfo(name="_etag", type="string", required=False, description="Its version, for if_match"),
         ParameterInfo(name="_version", type="string", required=False, description="Its version, bare"),
     )
@@ -61,7 +65,7 @@ def input_type(collection: Collection) -> TypeDetails:
         name=f"{item_name(collection)}Input",
         kind="object",
         description=f"Known fields; {others}. `id` is a parameter of its own.",
-        fields=tuple(map(_field, _top_level_fields(collection))),
+        fields=_fields(collection),
     )
 
 
@@ -71,12 +75,25 @@ def item_name(collection: Collection) -> str:
     return f"{name}Item" if name in _RESERVED else name
 
 
-def _top_level_fields(collection: Collection) -> list[Field]:
-    return [field for field in collection.fields.values() if field.name != ID and "." not in field.name]
+def names_of(collection: Collection) -> FieldNames:
+    """Return the names of a collection's fields, with aliases that paths of MCP-AQL can have."""
+    return index_names(tuple(collection.fields), PLAIN)
 
 
-def _field(field: Field) -> ParameterInfo:
-    info = {"name": SCHEMA_NAMES.get(field.name, field.name), "description": field.description, "required": False}
+def public_name(own: str, collection: Collection) -> str:
+    """Return the name that introspection lists for a field."""
+    return SCHEMA_NAMES.get(own) or names_of(collection).alias(own)
+
+
+def _fields(collection: Collection) -> tuple[ParameterInfo, ...]:
+    top_level = (field for field in collection.fields.values() if field.keys or "." not in field.name)
+    return tuple(_field(field, public_name(field.name, collection)) for field in top_level if field.name != ID)
+
+
+def _field(field: Field, name: str) -> ParameterInfo:
+    is_own = name == field.name or field.name in SCHEMA_NAMES
+    description = field.description if is_own else ": ".join(filter(None, (field.name, field.description)))
+    info = {"name": name, "description": description, "required": False}
     return msgspec.convert({**info, **_FIELDS[field.type]}, ParameterInfo)
 
 

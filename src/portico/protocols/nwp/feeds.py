@@ -5,10 +5,12 @@ import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
+from functools import partial
 from math import inf
 from typing import Any, Final, TypeAlias
 
 from portico.errors import Conflict, FeedExpired, NotFound, RateLimited, SiteError, TakenOver, Unavailable
+from portico.field_names import FieldNames
 from portico.protocols.nwp.errors import (
     InvalidFrame,
     SubscribeFilterUnsupported,
@@ -20,7 +22,7 @@ from portico.protocols.nwp.errors import (
 )
 from portico.protocols.nwp.frames import CapsFrame, DiffFrame, ErrorFrame, StreamFrame, SubscribeFrame
 from portico.protocols.nwp.nodes import QUERY
-from portico.protocols.nwp.queries import record
+from portico.protocols.nwp.queries import publish_item, publish_patch, record
 from portico.protocols.nwp.service import NodeService, NwpRequestContext
 from portico.protocols.nwp.settings import NwpSettings
 from portico.requests import Caller
@@ -40,8 +42,15 @@ CredentialsCheck: TypeAlias = Callable[[], Awaitable[Caller]]
 class Feed:
     """An open subscription: its acknowledgement, then its changes. An error, if there is one, is the last frame."""
 
-    def __init__(self, following: OpenSubscription, anchor: str, recheck: CredentialsCheck | None) -> None:
+    def __init__(
+        self,
+        following: OpenSubscription,
+        anchor: str,
+        names: Callable[[], FieldNames],
+        recheck: CredentialsCheck | None,
+    ) -> None:
         self.id = following.id
+        self._names = names  # of the fields of the changed records
         self._following = following
         self.anchor = anchor  # of the changed records
         self._recheck = recheck
@@ -74,7 +83,9 @@ class Feed:
     def _diff(self, event: ChangeEvent | Heartbeat) -> DiffFrame:
         if isinstance(event, Heartbeat):
             return self._frame(event.number, event.number, [], "ping", datetime.now(UTC))
-        return self._frame(event.number, event.number - 1, _patch(event), event.kind, event.at, event.item.id)
+        return self._frame(
+            event.number, event.number - 1, _patch(event, self._names()), event.kind, event.at, event.item.id
+        )
 
     def _frame(
         self, seq: int, base: int, patch: list[dict[str, Any]], kind: str, at: datetime, entity: str | None = None
@@ -121,7 +132,11 @@ class Feeds:
             if isinstance(error, FeedExpired):
                 raise
             raise FeedExpired(error.message, hint="Subscribe anew, under another stream_id.") from error
-        return Feed(following, anchor, recheck)
+        return Feed(following, anchor, partial(self._names, subscription.collection), recheck)
+
+    def _names(self, collection: str) -> FieldNames:
+        current = self._site.catalog.collections.get(collection)
+        return current.names if current else FieldNames()
 
     async def manage(self, frame: SubscribeFrame, context: NwpRequestContext) -> CapsFrame:
         """Handle `unsubscribe` and `ping` for a running subscription or stream."""
@@ -229,12 +244,12 @@ def _heartbeat(requested: int | None, quiet: float) -> float:
     return 0 if longest == inf else longest
 
 
-def _patch(event: ChangeEvent) -> list[dict[str, Any]]:
+def _patch(event: ChangeEvent, names: FieldNames) -> list[dict[str, Any]]:
     """Return the JSON Patch that turns the reader's copy of a record into the new one."""
     match event.kind:
         case "create":
-            return [{"op": "add", "path": "", "value": record(event.item)}]
+            return [{"op": "add", "path": "", "value": record(publish_item(event.item, names))}]
         case "update":
-            return list(event.patch)
+            return publish_patch(event.patch, names)
         case "delete":
             return [{"op": "remove", "path": ""}]

@@ -1,8 +1,8 @@
 """Turns QueryFrames into queries, and pages into records. Does no I/O."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import isfinite
 from typing import Any, Final, cast
@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 from portico.access.limits import NestingTooDeep, walk_json
 from portico.catalog import ID, Collection
 from portico.errors import InvalidAggregate, InvalidQuery, QueryTooLarge, UnknownField, UnsafeRegex
+from portico.field_names import FieldNames
 from portico.items import Item
 from portico.protocols.nwp.errors import AggregateUnsupported, VectorUnsupported
 from portico.protocols.nwp.frames import OrderKey, QueryFrame, VectorSearch
@@ -32,6 +33,7 @@ from portico.query import (
     Query,
     conditions,
     parse_filter,
+    rename_fields,
 )
 
 AGGREGATE_REF: Final = "nps:system:aggregate:result"
@@ -74,17 +76,14 @@ class QueryParser:
             near=near,
             where=self.where(frame.filter),
             order=self._order(frame.order or (), aggregate),
-            fields=tuple(dict.fromkeys(self._check_name(name) for name in frame.fields or ())),
+            fields=tuple(dict.fromkeys(self._own_name(name) for name in frame.fields or ())),
             aggregate=aggregate,
             limit=min(limit, near.top) if near else limit,
         )
 
     def where(self, raw: Any) -> Filter:
         """Parse a filter, and check every name and pattern in it."""
-        where = self._filter(raw)
-        for condition in conditions(where):
-            self._check_name(condition.field)
-        return where
+        return rename_fields(self._filter(raw), self._own_name)
 
     def _filter(self, raw: Any) -> Filter:
         if raw is None:
@@ -108,10 +107,13 @@ class QueryParser:
                 raise UnsafeRegex(f"The pattern {condition.value!r} has nested quantifiers", pattern=condition.value)
         return where
 
-    def _check_name(self, name: str) -> str:
-        """Return a field name if it is known, or of plain characters; raise for any other."""
-        if name in self._collection.fields or _NAME.match(name):
-            return name
+    def _own_name(self, name: str) -> str:
+        """Return the own name of a field. A name that the schema publishes comes before all others."""
+        try:
+            return self._collection.field(self._collection.names.own_path(name)).name
+        except UnknownField:
+            if _NAME.match(name):
+                return name  # of a field that another process may have added
         raise InvalidQuery(
             f"{name[:128]!r} is not a valid field name", field=name[:128], hint="Use letters, digits, _ and dots."
         )
@@ -123,7 +125,8 @@ class QueryParser:
                 raise InvalidQuery(
                     f"`dir` must be ASC or DESC, not {direction!r}", field=key.field[:128], hint="Use ASC or DESC."
                 )
-        names = (key.field if aggregate else self._check_name(key.field) for key in keys)
+        columns = {operation.alias for operation in aggregate.operations} if aggregate else set[str]()
+        names = (key.field if key.field in columns else self._own_name(key.field) for key in keys)
         return tuple(Order(name, key.direction == "DESC") for name, key in zip(names, keys, strict=True))
 
     def _near(self, search: VectorSearch | None) -> NearVector | None:
@@ -135,7 +138,7 @@ class QueryParser:
         metric = _METRICS.get(name)
         if metric is None:
             raise InvalidQuery(f"`metric` must not be {name[:40]!r}", hint=f"Use one of {', '.join(_METRICS)}.")
-        field = self._check_name(search.field) if search.field else ""
+        field = self._own_name(search.field) if search.field else ""
         if field in OWN_VECTORS and field not in self._collection.fields:
             field = ""
         if not field and "" not in self._vectors:
@@ -154,7 +157,7 @@ class QueryParser:
         check_plain(raw)
         match raw:
             case {"operations": [_, *_] as operations}:
-                aggregations = tuple(_aggregation(operation) for operation in cast("list[Any]", operations))
+                aggregations = tuple(self._aggregation(operation) for operation in cast("list[Any]", operations))
             case _:
                 raise InvalidAggregate('`aggregate` must be an object with a list of "operations"')
         members = cast("Mapping[str, Any]", raw)
@@ -162,8 +165,19 @@ class QueryParser:
         groups = [] if groups is None else groups
         if not isinstance(groups, list) or not all(isinstance(name, str) for name in cast("list[Any]", groups)):
             raise InvalidAggregate("`group_by` must be a list of fields")
-        names = tuple(self._check_name(name) for name in cast("list[str]", groups))
-        return Aggregate(aggregations, names, self._filter(members.get("having")))
+        names = tuple(self._own_name(name) for name in cast("list[str]", groups))
+        columns = {operation.alias for operation in aggregations}
+        repeated = next((alias for name in names if (alias := self._collection.names.alias_path(name)) in columns), "")
+        if repeated:
+            raise InvalidAggregate(f"Two columns of the result are called {repeated!r}", alias=repeated)
+        having = rename_fields(
+            self._filter(members.get("having")), lambda name: name if name in columns else self._own_name(name)
+        )
+        return Aggregate(aggregations, names, having)
+
+    def _aggregation(self, raw: Any) -> Aggregation:
+        operation = _aggregation(raw)
+        return replace(operation, field=self._own_name(operation.field)) if operation.field else operation
 
 
 def _aggregation(raw: Any) -> Aggregation:
@@ -208,6 +222,43 @@ def check_plain(value: Any) -> None:
 
 
 # Pages to records
+
+
+def use_aliases(query: Query, names: FieldNames) -> Query:
+    """Return a query with the names that its results have: those of the schema."""
+    if not names.aliases:
+        return query
+    aggregate = query.aggregate
+    if aggregate:
+        aggregate = replace(aggregate, group_by=tuple(map(names.alias_path, aggregate.group_by)))
+    return replace(query, fields=tuple(map(names.alias_path, query.fields)), aggregate=aggregate)
+
+
+def publish_page(page: Page, query: Query, names: FieldNames) -> Page:
+    """Return a page of a query with the names of the schema."""
+    if not names.aliases:
+        return page
+    columns = {name: names.alias_path(name) for name in query.aggregate.group_by} if query.aggregate else {}
+    rows = tuple({columns.get(name, name): value for name, value in row.items()} for row in page.rows)
+    return replace(page, items=tuple(publish_item(item, names) for item in page.items), rows=rows)
+
+
+def publish_item(item: Item, names: FieldNames) -> Item:
+    """Return an item with the names of the schema."""
+    if not names.aliases:
+        return item
+    return replace(item, data={names.alias(name): value for name, value in item.data.items()})
+
+
+def publish_patch(patch: Iterable[Mapping[str, Any]], names: FieldNames) -> list[dict[str, Any]]:
+    """Return a JSON Patch of an item with the names of the schema."""
+    return [{**step, "path": _publish_pointer(step["path"], names)} for step in patch]
+
+
+def _publish_pointer(pointer: str, names: FieldNames) -> str:
+    head, *below = pointer.split("/")[1:]
+    alias = names.aliases.get(head.replace("~1", "/").replace("~0", "~"), head)  # no alias needs to be escaped
+    return "/".join(("", alias, *below))
 
 
 def record(item: Item) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import msgspec
 from portico.access.budget import TokenCost, Tokenizer, TrimmedRecords, add_costs, count_cost, find_tokenizer, trim
 from portico.config import Config
 from portico.errors import InvalidCursor, SiteError, TooLarge, Unavailable
+from portico.field_names import FieldNames
 from portico.operations.webhooks import WebhookClient
 from portico.protocols.nwp.anchors import AnchorRegistry, ResolvedAnchor
 from portico.protocols.nwp.capabilities import CapabilityChecker
@@ -35,7 +36,7 @@ from portico.protocols.nwp.fitting import (
 from portico.protocols.nwp.frames import CapsFrame, EncodingTier, QueryFrame, StreamFrame, encode_value
 from portico.protocols.nwp.graph import GraphResult, NodeGraph
 from portico.protocols.nwp.nodes import MAX_DEPTH, QUERY, STREAM, Node, NodeRegistry
-from portico.protocols.nwp.queries import AGGREGATE_REF, QueryParser, records
+from portico.protocols.nwp.queries import AGGREGATE_REF, QueryParser, publish_page, records, use_aliases
 from portico.protocols.nwp.settings import NwpSettings
 from portico.query import MAX_LIMIT, Page, Query
 from portico.requests import Caller
@@ -122,6 +123,12 @@ class ParsedQuery:
     frame: QueryFrame
     anchor: ResolvedAnchor
     query: Query
+    names: FieldNames  # of the fields of the collection
+
+    @property
+    def shown(self) -> Query:
+        """The query with the names that its records have."""
+        return use_aliases(self.query, self.names)
 
     def schema_bytes(self, tier: EncodingTier) -> int:
         """Return the bytes of the inlined schema."""
@@ -146,13 +153,14 @@ class NodeService:
     async def query(self, frame: QueryFrame, context: NwpRequestContext) -> NodeResponse:
         context = context.with_frame(frame)
         parsed = await self._parse(frame, context)
-        return await self._build_response(parsed, context, await self.site.query(parsed.query, context.caller))
+        page = await self.site.query(parsed.query, context.caller)
+        return await self._build_response(parsed, context, publish_page(page, parsed.query, parsed.names))
 
     async def _build_response(self, parsed: ParsedQuery, context: NwpRequestContext, page: Page) -> NodeResponse:
         """Turn a page into a response, with the answers of other nodes."""
         traversal = self.graph.traverse(parsed.frame, context)
         carried = parsed.schema_bytes(context.tier) + (traversal.least if traversal else 0)
-        page, encoded = await self._fit_page(parsed.query, page, context, carried)
+        page, encoded = await self._fit_page(parsed, page, context, carried)
         used = context.envelope + carried + len(encoded.data) + _excess(page.cursor)
         spare = context.largest - used if context.largest else None
         graph = await traversal.fetch_entries(spare, encoded.cost.tokens) if traversal else None
@@ -193,7 +201,8 @@ class NodeService:
         is_patient = frame.auto_anchor is not False
         resolved = await self.anchors.resolve(context.node, frame.anchor_ref, is_patient=is_patient)
         query = self.parser(context.node, resolved.collection).parse(frame)
-        parsed = _without_large_schema(ParsedQuery(frame, resolved, query), context)
+        names = self.site.catalog.collection(resolved.collection).names
+        parsed = _without_large_schema(ParsedQuery(frame, resolved, query, names), context)
         if not frame.cursor:
             return parsed
         cursor = self._unseal_cursor(frame.cursor, resolved.anchor.id, context.caller)
@@ -245,9 +254,10 @@ class NodeService:
         return content["at"]
 
     async def _fit_page(
-        self, query: Query, page: Page, context: NwpRequestContext, carried: int
+        self, parsed: ParsedQuery, page: Page, context: NwpRequestContext, carried: int
     ) -> tuple[Page, EncodedRecords]:
         """Shorten a page to what the caller can receive; its cursor then leads to the rest."""
+        query = parsed.shown
         counter = find_tokenizer(*context.tokenizers)
         # Room for the names of fields that the budget may drop.
         names = min(NAMES_BYTES, (context.largest or 0) // 8) if context.budget else 0
@@ -265,7 +275,7 @@ class NodeService:
                     encoded = await _shorten_record(encoded, records(page, query), context.tier, most, query)
                 return page, encoded
             is_cut = is_cut or encoded.count < page.length
-            page = await self.site.further_page(query, count)
+            page = publish_page(await self.site.further_page(parsed.query, count), parsed.query, parsed.names)
         raise Unavailable("The records change faster than they can be sent", hint="Use a smaller `limit`.")
 
     # Streams
@@ -281,8 +291,9 @@ class NodeService:
             "inline_anchor": resolved.inline,
         }
         counted_query = replace(query, count=True, limit=MAX_LIMIT if query.aggregate else query.limit)
+        counted = replace(parsed, query=counted_query)
         count = 0
-        async with self._acquire_stream(context.caller), aclosing(self._parts(counted_query, context, first)) as parts:
+        async with self._acquire_stream(context.caller), aclosing(self._parts(counted, context, first)) as parts:
             try:
                 async for part in parts:
                     yield part
@@ -294,13 +305,15 @@ class NodeService:
                 yield StreamFrame(stream_id=context.id, seq=count, is_last=True, data=[], error_code=code)
 
     async def _parts(
-        self, query: Query, context: NwpRequestContext, first: dict[str, Any]
+        self, parsed: ParsedQuery, context: NwpRequestContext, first: dict[str, Any]
     ) -> AsyncGenerator[StreamFrame]:
         """Yield the parts of a stream. An inlined schema takes room from the records of the first page."""
+        query = parsed.shown
         counter, count = find_tokenizer(*context.tokenizers), 0
         carried = len(encode_value(first["inline_anchor"], context.tier)) if first["inline_anchor"] else 0
-        async with aclosing(self.site.pages(query, context.caller)) as pages:
-            async for page in pages:
+        async with aclosing(self.site.pages(parsed.query, context.caller)) as pages:
+            async for own_page in pages:
+                page = publish_page(own_page, parsed.query, parsed.names)
                 page_portions = _portions(records(page, query), context, counter, query, 0 if count else carried)
                 async with aclosing(page_portions) as portions:
                     async for encoded, is_end in portions:
