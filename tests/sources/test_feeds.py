@@ -1,10 +1,12 @@
 """RSS and Atom feeds, from files and from the web."""
 
+import gzip
 from pathlib import Path
 
 import pytest
 
 from portico.errors import SourceError
+from portico.sources.registry import Doubt, Record, Remark
 
 
 def test_an_rss_item_becomes_an_article_in_plain_text(read, examples):
@@ -84,3 +86,85 @@ def test_a_file_is_never_opened_because_a_feed_names_it(read, tmp_path: Path):
 
     with pytest.raises(SourceError, match="not an RSS or Atom feed"):
         read(tmp_path / "a.rss")
+
+
+def rss(*items: str, channel: str = "") -> str:
+    entries = "".join(f"<item>{item}</item>" for item in items)
+    return f'<rss version="2.0"><channel><title>News</title>{channel}{entries}</channel></rss>'
+
+
+RELATIVE = rss(
+    '<title>Tide</title><guid isPermaLink="false">t</guid><link>/tide.html</link>'
+    '<enclosure url="tide.jpg" type="image/jpeg" length="1"/>',
+    channel="<link>https://reef.example/news/</link>",
+)
+
+
+def test_relative_links_of_a_feed_lead_to_the_site_of_the_feed(read, tmp_path: Path):
+    (tmp_path / "a.rss").write_text(RELATIVE)
+
+    [entry] = read(tmp_path / "a.rss")
+    [moved] = read(tmp_path / "a.rss", base_url="https://other.example/blog")
+
+    assert [entry.id, entry.data["url"]] == ["t", "https://reef.example/tide.html"]
+    assert entry.data["image"] == "https://reef.example/tide.jpg"
+    assert moved.data["url"] == "https://other.example/tide.html"
+
+
+def test_the_base_of_an_atom_feed_counts(read, tmp_path: Path):
+    (tmp_path / "a.atom").write_text(
+        '<feed xmlns="http://www.w3.org/2005/Atom" xml:base="https://reef.example/blog/"><link href="/"/>'
+        '<entry xml:base="2026/"><title>Tide</title><id>urn:t</id><link href="tide.html"/>'
+        '<content type="html">&lt;p>Low &lt;img alt="" src="low.png">&lt;/p></content></entry></feed>'
+    )
+
+    [entry] = read(tmp_path / "a.atom")
+
+    assert entry.data["url"] == "https://reef.example/blog/2026/tide.html"
+    assert entry.data["image"] == "https://reef.example/blog/2026/low.png"
+
+
+def test_a_feed_without_a_link_of_its_own_is_based_on_its_address(read, web):
+    url = web.serve("/blog/feed", rss("<title>Tide</title><link>tide.html</link>"), "application/rss+xml")
+
+    assert read(url)[0].data["url"] == f"{web.url}/blog/tide.html"
+
+
+def test_a_packed_feed_is_read_from_files_and_from_the_web(read, web, tmp_path: Path):
+    packed = gzip.compress(RELATIVE.encode())
+    (tmp_path / "feed.xml.gz").write_bytes(packed)
+    encoded = web.serve("/feed", packed, "application/rss+xml", Content_Encoding="gzip")
+    file = web.serve("/feed.rss.gz", packed, "application/gzip")
+
+    for place in (tmp_path / "feed.xml.gz", tmp_path, encoded, file):
+        assert [entry.id for entry in read(place)] == ["t"]
+
+
+def test_entries_of_one_id_are_one_item_in_its_latest_version(read, tmp_path: Path):
+    entry = "<entry><id>urn:t</id><title>{}</title><updated>2026-01-0{}T00:00:00Z</updated>{}</entry>"
+    entries = entry.format("New", 2, "") + entry.format("Old", 1, "<summary>Kept.</summary>")
+    (tmp_path / "a.atom").write_text(f'<feed xmlns="http://www.w3.org/2005/Atom">{entries}</feed>')
+
+    item, remark = read(tmp_path / "a.atom")
+
+    assert isinstance(item, Record)
+    assert [item.data["name"], item.data["description"]] == ["New", "Kept."]
+    assert remark == Remark(str(tmp_path / "a.atom"), "entries that repeat the id of another were merged with it: 1")
+
+
+def test_a_date_that_is_none_is_a_doubt_with_its_place(read, tmp_path: Path):
+    (tmp_path / "a.rss").write_text(rss("<title>Tide</title><pubDate>when it suits</pubDate>"))
+
+    doubt, entry = read(tmp_path / "a.rss")
+
+    place = f"{tmp_path / 'a.rss'}#1"
+    assert doubt == Doubt(place, "is not a date that is known here", "datePublished", "when it suits")
+    assert "datePublished" not in entry.data
+
+
+def test_a_script_in_the_title_of_an_entry_is_no_text(read, tmp_path: Path):
+    (tmp_path / "a.rss").write_text(rss("<title>&lt;script>alert(1)&lt;/script>Tide</title><link>http://[</link>"))
+
+    [entry] = read(tmp_path / "a.rss")
+
+    assert [entry.data["name"], "url" in entry.data] == ["Tide", False]
