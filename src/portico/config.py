@@ -27,6 +27,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 FILE = "portico.toml"
 SITE_VARIABLE = "PORTICO_SITE"
+ANY_IMAGE_HOST = "https:"  # pictures may come from every host
 NO_MODEL = "none:"  # the language model of a site without one
 
 DangerName = Literal["safe", "reversible", "destructive", "dangerous", "forbidden"]
@@ -43,6 +44,19 @@ class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     description: str = ""
     language: str = "en"
     images: str = ""  # a folder, served at /images
+
+
+class Web(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """[web]: the pages for people."""
+
+    images: str | tuple[str, ...] = ""  # hosts whose pictures pages load, beside this site; "https:" for all
+
+    @property
+    def image_hosts(self) -> tuple[str, ...]:
+        """The hosts in small letters, as URLs have them; or `https:` alone."""
+        names = (self.images,) if isinstance(self.images, str) else self.images
+        hosts = tuple(dict.fromkeys(name.lower() for name in names if name))
+        return (ANY_IMAGE_HOST,) if ANY_IMAGE_HOST in hosts else hosts
 
 
 class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -278,6 +292,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """A site file. Every setting has a working default."""
 
     site: About = About()
+    web: Web = Web()
     store: StoreSettings = StoreSettings()
     server: Server = Server()
     search: Search = Search()
@@ -411,6 +426,7 @@ def parse_config(raw: Mapping[str, Any], where: str = FILE, sections: Sequence[S
         check_scope(scope)
     for name in config.server.trusted_proxies:
         _check_network(name, f"{where}: server.trusted_proxies")
+    _check_image_hosts(config.web, where)
     _check_sections(config, where, sections)
     check_sources([source.url for source in config.source], where)
     _check_names([source.name for source in config.source if source.name], where)
@@ -423,6 +439,20 @@ def _check_names(names: Sequence[str], where: str) -> None:
     repeated = next((name for name in names if names.count(name) > 1), None)
     if repeated:
         raise ConfigError(f"{where}: two sources are called {repeated!r}", hint="Give one of them another name.")
+
+
+# What stands here goes into a header of every page, so nothing but a name is allowed.
+_HOST_NAME = re.compile(r"(?=.{1,253}\Z)(?!-)[a-z0-9-]{1,63}(?:\.(?!-)[a-z0-9-]{1,63})+\Z")
+
+
+def _check_image_hosts(web: Web, where: str) -> None:
+    for name in web.image_hosts:
+        if name != ANY_IMAGE_HOST and not _HOST_NAME.match(name):
+            raise ConfigError(
+                f"{where}: web.images: {name!r} is not a host name",
+                setting="web.images",
+                hint='Use "https:", or names such as "cdn.shop.example" without scheme, port and path.',
+            )
 
 
 def _check_network(text: str, where: str) -> None:

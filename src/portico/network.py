@@ -1,4 +1,4 @@
-"""Parses internet addresses, groups them by network, and tests whether they belong to trusted networks.
+"""Parses internet addresses, groups them by network, and tests whether they belong to trusted networks. Joins URLs.
 
 Knows no protocol and opens no connection.
 """
@@ -6,7 +6,8 @@ Knows no protocol and opens no connection.
 import re
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import TypeAlias
+from typing import Any, TypeAlias
+from urllib.parse import urljoin, urlsplit
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
@@ -57,3 +58,15 @@ class TrustedNetworks:
             return False
         parsed = parse_address(address)
         return parsed is not None and any(parsed in network for network in self._networks)
+
+
+def absolute(url: Any, base: str) -> str | None:
+    """Return the absolute URL for a link, or None for anything but http and https."""
+    if not isinstance(url, str) or not url.strip():
+        return None
+    try:
+        joined = urljoin(f"{base}/", url.strip())
+        parts = urlsplit(joined)
+    except ValueError:
+        return None
+    return joined if parts.scheme in {"http", "https"} and parts.hostname else None

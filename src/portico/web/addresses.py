@@ -1,8 +1,13 @@
 """The paths of pages, and which links a page may contain. Only this module builds the path of an item."""
 
 import re
-from typing import Any
-from urllib.parse import quote, urlencode, urljoin, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
+
+from portico.network import absolute
+
+__all__ = [
+    "COLLECTIONS", "absolute", "collection_path", "is_own", "item_path", "operation_anchor", "operation_path",
+]  # fmt: skip
 
 COLLECTIONS = "/collections/"  # each collection has a page below it
 _READABLE = ":@,"  # characters that need no escape in a path
@@ -34,18 +39,6 @@ def operation_path(name: str) -> str:
 
 def operation_anchor(name: str) -> str:
     return f"call_{name}"
-
-
-def absolute(url: Any, base: str) -> str | None:
-    """Return the absolute URL for a link, or None for anything but http and https."""
-    if not isinstance(url, str) or not url.strip():
-        return None
-    try:
-        joined = urljoin(f"{base}/", url.strip())
-        parts = urlsplit(joined)
-    except ValueError:
-        return None
-    return joined if parts.scheme in {"http", "https"} and parts.hostname else None
 
 
 def is_own(url: str, base: str) -> bool:

@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from html import escape
 from math import isfinite
@@ -15,8 +15,9 @@ from portico.ask.languages.phrasebook import Phrases
 from portico.ask.prose import shorten
 from portico.catalog import instant, seconds
 from portico.items import Item, title_of
-from portico.web.addresses import absolute, is_own, item_path
-from portico.web.values import MAX_ELEMENTS, DisplayContext, Members, isolate, moment, one_line
+from portico.web.addresses import item_path
+from portico.web.pictures import image_tag, picture
+from portico.web.values import DisplayContext, Members, isolate, moment, one_line
 from portico.web.words import STOCK, Words, icon, word
 
 MAX_TITLE = 300
@@ -54,35 +55,11 @@ def kind_line(kind: str, style: str, words: Words) -> str:
     return f'<p class="{style}">{words.kind(kind)}</p>' if kind != "Thing" else ""
 
 
-def picture(data: Members, base: str) -> str:
-    """Return the first picture on this site. Pages load none from elsewhere."""
-    return next((url for url in pictures(data, base) if is_own(url, base)), "")
-
-
-def pictures(data: Members, base: str) -> Iterator[str]:
-    """Yield the URLs of all pictures of an item, on this site and elsewhere."""
-    for name in ("image", "thumbnailUrl", "logo"):
-        yield from filter(None, (absolute(url, base) for url in _addresses(data.get(name), 3)))
-
-
-def _addresses(value: Any, depth: int) -> Iterator[Any]:
-    match value:
-        case str():
-            yield value
-        case list() if depth:
-            for item in cast("list[Any]", value)[:MAX_ELEMENTS]:
-                yield from _addresses(item, depth - 1)
-        case Mapping() if depth:
-            inner = cast("Members", value)
-            yield from _addresses(inner.get("url") or inner.get("contentUrl") or inner.get("@id"), depth - 1)
-        case _:
-            pass
-
-
 def card(item: Item, type: str, context: DisplayContext, level: int = 2) -> str:
     """Render an item of a list with a link to its page. `level` is that of its heading."""
-    src, kind, summary = picture(item.data, context.base), item_kind(item.data, type), item_summary(item)
-    image = f'<img class="item-picture" src="{escape(src)}" alt="" loading="lazy">' if src else ""
+    src = picture(item.data, context.base, context.hosts)
+    kind, summary = item_kind(item.data, type), item_summary(item)
+    image = image_tag(src, "item-picture", context.base) if src else ""
     long = " long" if kind == "Question" else ""
     about = f'<p class="item-text clamp{long}" dir="auto">{escape(summary)}</p>' if summary else ""
     link = f'<a href="{escape(item_path(item.ref))}">{isolate(item_name(item))}</a>'

@@ -8,11 +8,13 @@ from typing import Any
 
 from portico.ask.suggestions import starters
 from portico.catalog import Collection, Operation
+from portico.presentation import present
 from portico.query import Page
 from portico.site import Site
 from portico.web.addresses import collection_path
 from portico.web.cards import card
 from portico.web.item import PageLocation, ask_form, collection_title, script_json, trail
+from portico.web.pictures import OWN_PICTURES, PictureHosts
 from portico.web.style import ASSETS, content_page, footer, masthead, page, skip
 from portico.web.values import DisplayContext
 from portico.web.words import Words, page_words
@@ -33,13 +35,14 @@ def home_page(
     counts: Mapping[str, int],
     collections: Iterable[Collection] | None = None,
     chat: str = "/chat",
+    hosts: PictureHosts = OWN_PICTURES,
 ) -> str:
     """Return the front page: the chat, the collections and the operations. By default, it shows the public ones.
 
     Without scripts, it still links to all collections.
     """
     visible = list(site.catalog.public if collections is None else collections)
-    data = {**_page_data(site, visible), "chat": chat}
+    data: dict[str, Any] = {**_page_data(site, visible), "chat": chat, "images": list(hosts.names)}
     entries = "".join(_collection_entry(collection, counts.get(collection.name)) for collection in visible)
     collection_list = f'<h2>Collections</h2><ul class="shelf-list">{entries}</ul>' if entries else ""
     body = f"""{skip("chat", "Skip to the question")}
@@ -100,9 +103,10 @@ def collection_page(listing: CollectionListing) -> str:
     """Return a page of items, with links to the previous and the next page."""
     location, results, collection = listing.location, listing.results, listing.location.collection
     words = page_words(collection.language)
-    context = DisplayContext(location.base, words)
+    context = DisplayContext(location.base, words, hosts=location.hosts)
+    items = [present(item, collection) for item in results.items]
     canonical = f'<link rel="canonical" href="{escape(location.base + collection_path(collection.name))}">'
-    cards = "".join(card(item, collection.type, context.within(item.data)) for item in results.items)
+    cards = "".join(card(item, collection.type, context.within(item.data)) for item in items)
     body = [
         trail(("/", location.site), words=words),
         _listing_header(listing, words),

@@ -11,10 +11,12 @@ import msgspec
 
 from portico.ask.events import Action
 from portico.ask.prose import shorten
-from portico.catalog import Collection
+from portico.catalog import Collection, Role
 from portico.items import Item, title_of
+from portico.presentation import present
 from portico.web.addresses import absolute, collection_path, is_own, item_path, operation_path
-from portico.web.cards import card, facts, item_kind, item_name, item_summary, kind_line, picture, pictures
+from portico.web.cards import card, facts, item_kind, item_name, item_summary, kind_line
+from portico.web.pictures import OWN_PICTURES, PictureHosts, image_tag, picture, pictures
 from portico.web.style import content_page
 from portico.web.values import (
     MAX_ELEMENTS,
@@ -53,6 +55,7 @@ _SECTIONS = (
     "step",
     "itemListElement",
 )
+_IN_HEADER: frozenset[Role] = frozenset({"title", "given_name", "family_name", "image", "description"})
 _UNTITLED = frozenset({"articleBody", "text", "description"})
 _STEPS = frozenset({"recipeInstructions", "step"})
 _HIDDEN = frozenset({"@context", "@id", "@type", "@graph", "image", "inLanguage", "potentialAction", "priceCurrency"})
@@ -68,6 +71,7 @@ class PageLocation:
     base: str  # without a trailing slash
     collection: Collection
     collections: Sequence[Collection] = ()  # all that the caller may read
+    hosts: PictureHosts = OWN_PICTURES
 
     @property
     def title(self) -> str:
@@ -102,13 +106,15 @@ def item_page(item: Item, location: PageLocation, linked: Mapping[str, Any], ext
     """Return a page that shows all of an item, and embeds it as JSON-LD."""
     language = _language(item, location.collection)
     words = page_words(language)
-    context = DisplayContext(location.base, words).within(item.data)
+    own = item
+    item = present(own, location.collection)
+    context = DisplayContext(location.base, words, hosts=location.hosts).within(item.data)
     beside_item = extras or ItemExtras()
     body = [
         trail(("/", location.site), (collection_path(location.collection.name), location.title), words=words),
         "<article>",
         _header(item, location, context, beside_item.actions),
-        _body(item.data, context),
+        _body(_body_data(own, item, location.collection), context),
         "</article>",
         _near(beside_item.near, location, context),
         _forms(item, words),
@@ -181,8 +187,9 @@ def _json(data: Any) -> str:
 
 def _header(item: Item, location: PageLocation, context: DisplayContext, actions: Sequence[Action]) -> str:
     """Render the header: type, name, facts, description, actions and picture."""
-    data, src, kind = item.data, picture(item.data, location.base), item_kind(item.data, location.collection.type)
-    image = f'<img class="picture" src="{escape(src)}" alt="">' if src else ""
+    data, kind = item.data, item_kind(item.data, location.collection.type)
+    src = picture(data, location.base, location.hosts)
+    image = image_tag(src, "picture", location.base, item_name(item)) if src else ""
     return (
         f'<header class="opening"><div>{kind_line(kind, "kind", context.words)}'
         f'<h1 dir="auto">{escape(item_name(item))}</h1>{facts(data, kind, context)}{_lead(data)}'
@@ -223,9 +230,22 @@ def ask_form(about: str, words: Words, collection: str = "") -> str:
 
 
 def _near(items: Sequence[Item], location: PageLocation, context: DisplayContext) -> str:
-    cards = "".join(card(item, location.collection.type, context, level=3) for item in items)
+    near = (present(item, location.collection) for item in items)
+    cards = "".join(card(item, location.collection.type, context, level=3) for item in near)
     title = context.words.html("near", _place(location.collection, context.words))
     return f'<section class="near"><h2>{title}</h2><div class="cards">{cards}</div></section>' if cards else ""
+
+
+def _body_data(own: Item, shown: Item, collection: Collection) -> Mapping[str, Any]:
+    """Return the data of an item without what the header shows of it under the names of schema.org."""
+    if shown is own:
+        return own.data
+    description = shown.data.get("description")
+    is_lead = isinstance(description, str) and len(description) <= MAX_LEAD
+    roles = _IN_HEADER if is_lead else _IN_HEADER - {"description"}
+    header = {collection.by_role.get(role) for role in roles}
+    rest = {name: value for name, value in own.data.items() if name not in header}
+    return {**rest, "image": shown.data["image"]} if "image" in shown.data else rest
 
 
 def _body(data: Mapping[str, Any], context: DisplayContext) -> str:
@@ -251,7 +271,7 @@ def _facts(data: Mapping[str, Any], context: DisplayContext) -> Iterator[str]:
     sections = frozenset(_section_names(data))
     names = [name for name in data if name not in _HIDDEN | sections and not _is_said(name, data, context.base)]
     # The page links to a picture that it does not load.
-    elsewhere = [] if picture(data, context.base) else list(islice(pictures(data, context.base), 1))
+    elsewhere = [] if picture(data, context.base, context.hosts) else list(islice(pictures(data, context.base), 1))
     names.sort(key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
     members = [*((name, data[name]) for name in names), *(("image", url) for url in elsewhere)]
     rows = definitions(members, context, len(members))

@@ -1,17 +1,18 @@
 """The frame of every page, and its security headers: a page loads only what this site serves."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Final
 
 from portico.protocols import footer_links
+from portico.web.pictures import PictureHosts
 from portico.web.words import ENGLISH, Words
 
 ASSETS: Final = "/assets"
 POLICY: Final = "content-security-policy"
 
 _COMMON: Final = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
-# Pictures come from this site, too, so that no other host learns who reads a page.
+# Pictures come from this site, too, so that no other host learns who reads a page; others only where the site allows.
 _PICTURES: Final = "img-src 'self' data:"
 _CLOSED: Final = "base-uri 'none'; form-action {forms}; frame-ancestors 'none'"
 _APP_POLICY: Final = (
@@ -30,6 +31,11 @@ APP_HEADERS: Final = {POLICY: _APP_POLICY.format(forms="'none'"), **_COMMON}
 
 # For pages of items. As above, with a form that opens the chat.
 ITEM_HEADERS: Final = {POLICY: _APP_POLICY.format(forms="'self'"), **_COMMON}
+
+
+def headers_with(headers: Mapping[str, str], hosts: PictureHosts) -> dict[str, str]:
+    """Return the headers of a page that loads pictures from these hosts, too."""
+    return {**headers, POLICY: headers[POLICY].replace(_PICTURES, f"{_PICTURES}{hosts.policy}")}
 
 
 _RIGHT_TO_LEFT: Final = frozenset({"ar", "arc", "ckb", "dv", "fa", "he", "ku", "ps", "sd", "ug", "ur", "yi"})

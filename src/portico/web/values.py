@@ -17,6 +17,7 @@ from portico.ask.understanding.fields import words_of
 from portico.catalog import instant, seconds
 from portico.items import IN_WORDS, MAX_ID, invisible_pattern, title_of
 from portico.web.addresses import absolute, is_own, item_path
+from portico.web.pictures import OWN_PICTURES, PictureHosts
 from portico.web.words import Words, label, word
 
 MAX_DEPTH = 6  # of nested objects and lists
@@ -50,6 +51,7 @@ class DisplayContext:
     currency: str = ""  # of the prices of this object
     common: str = ""  # the currency that nested offers and prices inherit
     depth: int = 0
+    hosts: PictureHosts = OWN_PICTURES
 
     @property
     def phrases(self) -> Phrases:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from portico.catalog import instant
-from portico.items import Item, title_of
+from portico.items import Item
 from portico.protocols.aql.links import ItemKey, LinkFinder, item_key
 from portico.protocols.aql.shapes import AqlRequestContext, ComputedFieldInfo
 from portico.site import Site
 
-SCORE, RELATED = "score", "related_count"
+TITLE, SCORE, RELATED = "title", "score", "related_count"
 DATES = ("dateModified", "datePublished", "dateCreated")
 DAY = 86_400
 
@@ -24,10 +24,6 @@ class ComputedField:
     type: str
     description: str
     compute: Callable[[Item], Any] | None = None
-
-
-def _title(item: Item) -> str:
-    return title_of(item.data) or item.id
 
 
 def _age_days(item: Item) -> int | None:
@@ -51,7 +47,7 @@ def _text_length(value: Any) -> int:
 
 
 FIELDS: Mapping[str, ComputedField] = {
-    "title": ComputedField("string", "The item's title, or its id", _title),
+    TITLE: ComputedField("string", "The item's title, or its id"),
     "age_days": ComputedField("integer", "Days since the item was modified, published or created, if known", _age_days),
     "text_length": ComputedField(
         "integer", "Characters in all texts of the item", lambda item: _text_length(item.data)
@@ -75,7 +71,8 @@ async def compute_fields(
     related: Mapping[ItemKey, int] = await _count_related(site, context, items) if RELATED in names else {}
     rows: list[dict[str, Any]] = []
     for number, item in enumerate(items):
-        more = {RELATED: related.get(item_key(item), 0), **({SCORE: scores[number]} if scores else {})}
+        title = site.catalog.collections[item.collection].title_of(item.data) or item.id
+        more = {TITLE: title, RELATED: related.get(item_key(item), 0), **({SCORE: scores[number]} if scores else {})}
         values = {name: of(item) if (of := SEARCH_FIELDS[name].compute) else more.get(name) for name in names}
         rows.append({name: value for name, value in values.items() if value is not None})
     return rows

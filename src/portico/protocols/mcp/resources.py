@@ -22,6 +22,7 @@ from mcp_types.version import LATEST_PROTOCOL_VERSION, MODERN_PROTOCOL_VERSIONS
 from portico.catalog import ID, Collection, Field, Operation
 from portico.errors import UnknownCollection
 from portico.items import text_problem
+from portico.presentation import present
 from portico.protocols.rendering import item_json_ld
 from portico.query import Condition, Query
 from portico.requests import Caller
@@ -152,8 +153,8 @@ async def read_resource(
     page = await site.query(Query(address.collection, where=Condition(ID, "eq", address.id), limit=1), caller)
     if not page.items:
         raise not_found(uri, revision)
-    item = page.items[0]
-    return _contents(uri, item_json_ld(item, site.catalog.collections[item.collection].type), JSON_LD)
+    collection = site.catalog.collections[page.items[0].collection]
+    return _contents(uri, item_json_ld(present(page.items[0], collection), collection.type), JSON_LD)
 
 
 def not_found(uri: str, revision: str) -> MCPError:

@@ -24,6 +24,7 @@ from portico.catalog import ID, Collection
 from portico.config import Config, Server
 from portico.errors import SiteError, UnknownCollection
 from portico.items import Item
+from portico.presentation import present
 from portico.protocols.documents import VARY, document, preferred_media_type
 from portico.protocols.http import base_of
 from portico.protocols.problems import make_handler, problem
@@ -34,7 +35,8 @@ from portico.site import Site
 from portico.web.addresses import COLLECTIONS, item_path
 from portico.web.home import CollectionListing, collection_page, home_page, problem_page
 from portico.web.item import FORMATS, ItemExtras, PageLocation, item_page
-from portico.web.style import APP_HEADERS, HEADERS, ITEM_HEADERS
+from portico.web.pictures import PictureHosts
+from portico.web.style import APP_HEADERS, HEADERS, ITEM_HEADERS, headers_with
 
 PAGE = 48  # items of a collection that are listed at once: whole rows, in one, two or three columns
 NEAR = 3  # neighbours of an item
@@ -47,9 +49,11 @@ Counts: TypeAlias = Callable[[], Mapping[str, int]]  # how many items each colle
 def routes(site: Site, config: Config, counts: Counts, chat: str) -> list[BaseRoute]:
     """Return the routes of this protocol."""
 
+    hosts = PictureHosts(config.web.image_hosts)
+
     def make_location(request: Request, collection: Collection, caller: Caller) -> PageLocation:
         readable = [site.catalog.collections[name] for name in site.access.readable(caller)]
-        return PageLocation(site.name, base_of(request, config.server), collection, readable)
+        return PageLocation(site.name, base_of(request, config.server), collection, readable, hosts)
 
     async def show(request: Request, caller: Caller) -> Response:
         # The few ids that no path can carry are in the query.
@@ -73,12 +77,13 @@ def routes(site: Site, config: Config, counts: Counts, chat: str) -> list[BaseRo
             is_first=not query.cursor,
             previous=await _previous_cursor(site, query),
         )
-        return document(request, collection_page(listing), HTML, ITEM_HEADERS, server=config.server, vary=VARY)
+        headers = headers_with(ITEM_HEADERS, hosts)
+        return document(request, collection_page(listing), HTML, headers, server=config.server, vary=VARY)
 
     async def home(request: Request, caller: Caller) -> Response:
         readable = [site.catalog.collections[name] for name in site.access.readable(caller)]
-        page = home_page(site, config.site.description, counts(), readable, chat)
-        return document(request, page, HTML, APP_HEADERS, server=None, vary=VARY)
+        page = home_page(site, config.site.description, counts(), readable, chat, hosts)
+        return document(request, page, HTML, headers_with(APP_HEADERS, hosts), server=None, vary=VARY)
 
     render_refusal = partial(_refusal, site.name)
     return [
@@ -140,12 +145,15 @@ def _negotiate_format(request: Request) -> str:
 def _render_item(request: Request, item: Item, location: PageLocation, server: Server, extras: ItemExtras) -> Response:
     kind = _negotiate_format(request)
     address = f"{location.base}{item_path(item.ref)}"
-    linked = item_json_ld(item, location.collection.type, address)
+    linked = item_json_ld(present(item, location.collection), location.collection.type, address)
     headers = {"link": _links(address)}
     answer = partial(document, request, media_type=kind, server=server, vary=["accept"])
     match kind:
         case "text/html":
-            return answer(item_page(item, location, linked, extras), headers={**headers, **ITEM_HEADERS})
+            return answer(
+                item_page(item, location, linked, extras),
+                headers={**headers, **headers_with(ITEM_HEADERS, location.hosts)},
+            )
         case "application/json":
             whole = {"id": item.id, "collection": item.collection, "version": item.version, "data": item.data}
             return answer(msgspec.json.encode(whole), headers=headers, tag=f"{item.version}.json")

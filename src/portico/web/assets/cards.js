@@ -186,18 +186,24 @@ export function facts(item, say) {
     );
 }
 
-/** A picture that a page may load: of the site itself. What is elsewhere is not asked for. */
-export function picture(item, origin) {
+/** A picture that a page may load: of the site itself, or of the hosts that it allows (`https:` for all). */
+export function picture(item, origin, hosts = []) {
   const value = first(item.image ?? item.thumbnailUrl ?? item.logo);
   const url = safeUrl(typeof value === "object" && value ? plain(value.url ?? value.contentUrl) : plain(value), origin);
-  return url && new URL(url).origin === origin ? url : null;
+  return url && isAllowed(new URL(url), origin, hosts) ? url : null;
+}
+
+function isAllowed(url, origin, hosts) {
+  if (url.origin === origin) return true;
+  if (url.protocol !== "https:") return false;
+  return hosts.includes("https:") || (!url.port && hosts.includes(url.hostname));
 }
 
 /** One item. `act(action, item)` is called when somebody wants to do something with it. */
-export function card(item, number, { say, origin, act, outside }) {
+export function card(item, number, { say, origin, act, outside, images }) {
   const name = brief(item.name ?? item.headline ?? item["@id"], MAX_NAME) || "…";
   const url = safeUrl(item.url, origin);
-  const src = picture(item, origin);
+  const src = picture(item, origin, images);
   const kind = kindOf(item);
   const elsewhere = url && new URL(url).origin !== origin ? new URL(url).hostname : "";
   const tab = outside || elsewhere ? { target: "_blank", rel: "noopener noreferrer" } : {};
@@ -220,7 +226,9 @@ export function card(item, number, { say, origin, act, outside }) {
     el("ul", { class: "item-facts" }, facts(item, say)),
     actions(item, act, origin),
   );
-  const image = src ? el("img", { class: "item-picture", src, alt: "", loading: "lazy", decoding: "async" }) : null;
+  // Before its address, as this begins to load it.
+  const careful = { attrs: { referrerpolicy: "no-referrer" }, loading: "lazy", decoding: "async" };
+  const image = src ? el("img", { class: "item-picture", alt: "", ...careful, src }) : null;
   return el(
     "article",
     { class: `item${image ? " pictured" : ""}`, attrs: { tabindex: "-1", "aria-label": name } },

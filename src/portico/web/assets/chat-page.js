@@ -37,6 +37,7 @@ function translate() {
 const chat = new Chat(document.getElementById("chat"), {
   site: data.site,
   chat: data.chat,
+  images: data.images,
   collections: data.collections,
   collection: asked.get("collection") ?? "",
   mode: asked.get("mode") ?? "summarize",

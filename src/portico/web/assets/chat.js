@@ -309,6 +309,7 @@ export class Chat {
       say: this.say,
       origin: this.options.origin,
       outside: this.options.outside,
+      images: this.options.images,
       act: (action, item) =>
         act(action, item, { wire: this.wire, say: this.say, host: this.root, tell, setKey: this.setKey }),
     };
@@ -368,6 +369,7 @@ const defaults = {
   answers: "", // the language of answers; as the question if empty
   placeholder: "",
   outside: false, // on a page of somebody else
+  images: [], // hosts elsewhere whose pictures may be loaded; "https:" for all
   scroller: null, // what scrolls, if it is not the window
   changed: null, // called when a question begins or ends
   kept: null, // called with the id of what was kept
