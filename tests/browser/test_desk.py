@@ -3,6 +3,7 @@
 import asyncio
 import re
 import shutil
+from dataclasses import replace
 
 import pytest
 from playwright.async_api import Page, expect
@@ -11,6 +12,9 @@ from tests.browser.conftest import NARROW, Town, Visitor, employ, is_too_wide, s
 from portico.access.identity import local_operator
 from portico.errors import AgentBlocked, ConfirmationNeeded
 from portico.requests import Call
+from portico.sources.freshness import load_status
+from portico.sources.records import Doubt
+from portico.sources.saved_reports import save_report, saved_report
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -124,6 +128,31 @@ async def test_a_source_is_loaded_again_and_the_page_says_what_came_of_it(town: 
     await page.get_by_role("tab", name="Sources").click()
     await page.get_by_role("button", name="Load again: data/faqs.jsonld").click()
     await expect(page.get_by_text("data/faqs.jsonld was loaded: nothing new.")).to_be_visible()
+
+
+async def test_the_doubts_of_a_source_are_shown_with_their_places_and_as_text(town: Town, visitor: Visitor) -> None:
+    notes, settings = town.parts.store.notes, town.parts.config.source[0]
+    status = await load_status(notes, settings)
+    before = await saved_report(notes, status.report)
+    price = [
+        Doubt(f"recipes.csv:{line}", "is not a number", "price", "<img src=x onerror=harm()>\u202e", 'price = "string"')
+        for line in (17, 20)
+    ]
+    await save_report(notes, replace(before.report, doubts=(*price,), doubt_count=12))
+    try:
+        page = await signed_in(town, visitor, viewport=NARROW)
+        await page.get_by_role("tab", name="Sources").click()
+        row = page.get_by_role("row").filter(has_text=settings.url)
+        await expect(row).to_contain_text("12 doubts")
+        doubt = page.get_by_role("listitem").filter(has_text="recipes.csv:17")
+        await expect(doubt).to_contain_text(
+            "price “<img src=x onerror=harm()>U+202E” is not a number and 1 more like it"
+        )
+        await expect(doubt).to_contain_text('Settle it with price = "string"')
+        await expect(page.get_by_text("and 10 more; portico check lists them")).to_be_visible()
+        assert (await is_too_wide(page), await serious(page)) == (False, [])
+    finally:
+        await save_report(notes, before.report)
 
 
 async def test_a_blocked_step_is_released_with_its_code(town: Town, visitor: Visitor) -> None:

@@ -7,7 +7,7 @@ import contextlib
 import importlib
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from types import ModuleType
@@ -29,7 +29,10 @@ from portico.sources.freshness import (
     save_status,
     source_names,
 )
+from portico.sources.records import BadRecord
+from portico.sources.reports import LoadReport, group_doubts
 from portico.sources.revisions import Revision, SourceUnchanged
+from portico.sources.saved_reports import saved_report
 from portico.sources.schedule import Schedule, next_load, parse_schedule, retry_pause
 from portico.store import Store
 from portico.telemetry import Incident, Recorder, UnexpectedError
@@ -42,6 +45,19 @@ RENEW_SECONDS = 5.0
 CLOSE_SECONDS = 3.0  # for storing that a load was interrupted when a process closes
 HANDOVERS, HANDOVER_SECONDS = 20, 0.05  # attempts to begin a load where none seems to be under way
 ROLE = "sources"
+MAX_DOUBTS = 10  # kinds of doubts of a source that operators are shown
+MAX_BAD_RECORDS = 10
+
+
+class SourceDoubt(msgspec.Struct, frozen=True, kw_only=True):
+    """Doubts of one kind about values of a field, by the first of them."""
+
+    place: str
+    field: str
+    value: str
+    reason: str
+    setting: str  # that would settle it
+    count: int
 
 
 class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +83,9 @@ class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
     share: float | None = None  # that has been read, if known
     is_unchanged: bool = False  # the last load found the source as it had been, and read nothing
     error: str = ""
+    doubt_count: int = 0  # of the last load that read the source
+    doubts: list[SourceDoubt] = []  # the first of them, by kind
+    bad_records: list[BadRecord] = []  # the first of those that were not loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +335,20 @@ class SourceManager:
         if status is None:
             return info
         shared = (name for name in SourceInfo.__struct_fields__ if name in LoadStatus.__struct_fields__)
-        return replace(info, **{name: getattr(status, name) for name in shared})
+        info = replace(info, **{name: getattr(status, name) for name in shared})
+        saved = await saved_report(self._store.notes, status.report) if status.report else None
+        return _with_doubts(info, saved.report) if saved else info
+
+
+def _with_doubts(info: SourceInfo, report: LoadReport) -> SourceInfo:
+    return replace(
+        info,
+        doubt_count=report.doubt_count,
+        doubts=[
+            SourceDoubt(**asdict(group.first), count=group.count) for group in group_doubts(report.doubts)[:MAX_DOUBTS]
+        ],
+        bad_records=list(report.failures[:MAX_BAD_RECORDS]),
+    )
 
 
 async def _cancel(*tasks: asyncio.Task[Any]) -> None:

@@ -2,7 +2,7 @@
 
 import { announce, el, icon, itemPath } from "./dom.js";
 import { chart, short } from "./charts.js";
-import { ago, confirmed, duration, empty, plain, state, table, wrong } from "./desk-parts.js";
+import { ago, badge, confirmed, duration, empty, plain, state, table, wrong } from "./desk-parts.js";
 
 const MINUTES = 60;
 
@@ -168,9 +168,9 @@ export function sources(api) {
           each.error ? el("span", { class: "problem" }, plain(each.error)) : null,
         ],
       },
-      { label: "When", class: "narrow", cell: (each) => ago(each.at, now) },
+      { label: "When", class: "narrow", cell: (each) => [ago(each.at, now), next(each, now)] },
       { label: "Items", class: "number", cell: (each) => (each.state === "never" ? "" : each.items.toLocaleString()) },
-      { label: "Last time", cell: (each) => changes(each) },
+      { label: "Last time", cell: (each) => [changes(each), doubtCount(each)] },
       {
         label: "",
         class: "narrow",
@@ -191,7 +191,18 @@ export function sources(api) {
     ],
     (each) => each.number,
   );
-  const element = el("div", {}, told, shown.element, none);
+  const doubts = el("div", { class: "doubts" });
+  let listed = "";
+  const element = el("div", {}, told, shown.element, none, doubts);
+
+  // What somebody has opened stays open while the doubts stay what they are.
+  function showDoubts(all) {
+    const doubtful = all.filter((source) => source.doubts.length || source.bad_records.length);
+    const text = JSON.stringify(doubtful.map((source) => [source.url, source.doubts, source.bad_records]));
+    if (text === listed) return;
+    listed = text;
+    doubts.replaceChildren(...doubtful.map(doubtful.length === 1 ? opened : doubtList));
+  }
 
   function tell(text, kind) {
     told.className = `note banner ${kind}`;
@@ -229,8 +240,64 @@ export function sources(api) {
     shown.show(found);
     shown.element.hidden = !found.length;
     none.hidden = Boolean(found.length);
+    showDoubts(found);
   }
   return { element, refresh, seconds: 2 };
+}
+
+function next(source, now) {
+  if (!source.due || source.state === "loading") return null;
+  const seconds = (Date.parse(source.due) - now) / 1000;
+  return el("span", { class: "faint", text: seconds < 5 ? "again now" : `again in ${duration(seconds)}` });
+}
+
+function many(count, one, several) {
+  return `${count.toLocaleString()} ${count === 1 ? one : several}`;
+}
+
+function doubtCount(source) {
+  return source.doubt_count ? badge(many(source.doubt_count, "doubt", "doubts"), "warn") : null;
+}
+
+function opened(source) {
+  const list = doubtList(source);
+  list.open = true;
+  return list;
+}
+
+/** The doubts of a source and the records that were not loaded, with their places. */
+function doubtList(source) {
+  const counts = [
+    source.doubt_count ? many(source.doubt_count, "doubt", "doubts") : "",
+    source.failed ? `${many(source.failed, "record", "records")} not loaded` : "",
+  ].filter(Boolean);
+  const left = source.doubt_count - source.doubts.reduce((sum, doubt) => sum + doubt.count, 0);
+  return el(
+    "details",
+    {},
+    el("summary", {}, el("span", { class: "mono" }, plain(source.url)), `: ${counts.join(", ")}`),
+    el(
+      "ul",
+      {},
+      source.bad_records.map((bad) => doubtLine(bad.where, "", "", bad.reason)),
+      source.doubts.map((doubt) => doubtLine(doubt.place, doubt.field, doubt.value, doubt.reason, doubt)),
+    ),
+    left > 0 ? el("p", { class: "faint", text: `and ${many(left, "more", "more")}; portico check lists them` }) : null,
+  );
+}
+
+function doubtLine(place, field, value, reason, { count = 1, setting = "" } = {}) {
+  return el(
+    "li",
+    {},
+    el("span", { class: "mono" }, plain(place)),
+    " ",
+    field ? [el("strong", {}, plain(field)), " "] : null,
+    value ? ["“", plain(value), "” "] : null,
+    plain(reason),
+    count > 1 ? el("span", { class: "faint", text: ` and ${many(count - 1, "more", "more")} like it` }) : null,
+    setting ? el("div", { class: "faint" }, "Settle it with ", el("code", {}, plain(setting))) : null,
+  );
 }
 
 function reading(share) {
