@@ -209,6 +209,25 @@ class CollectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     fields: dict[str, FieldSettings] = {}
 
 
+class SourceAuth(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """[source.auth]: how the operations of an OpenAPI document are called. Secrets are named by their variables."""
+
+    type: Literal["header", "bearer", "basic", "query", "oauth"]
+    name: str = ""  # of the header or the query parameter
+    env: str = ""  # the variable with the key or the token
+    user_env: str = ""
+    password_env: str = ""
+    token_url: str = ""  # of OAuth client credentials, with the next three
+    client_id_env: str = ""
+    client_secret_env: str = ""
+    scope: str = ""
+
+    @property
+    def parameter(self) -> tuple[str, str]:
+        """The place and the name of what the credentials fill in a request."""
+        return (self.type, self.name) if self.type in {"header", "query"} else ("header", "authorization")
+
+
 class SourceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """[[source]]"""
 
@@ -226,6 +245,7 @@ class SourceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     group_by: str = ""  # the field that rows of one item share
     max_pages: Annotated[int, Meta(ge=1)] = 1000
     delay: Annotated[float, Meta(ge=0)] = 1.0
+    auth: SourceAuth | None = None  # of calls of the operations that an OpenAPI document describes
     every: str = ""  # when a server loads it again: an interval such as 30m, or a cron line
 
 

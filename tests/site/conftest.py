@@ -146,6 +146,7 @@ class Elsewhere:
     status: int = 200
     body: bytes = b"{}"
     content_type: str = "application/json"
+    answer: Callable[[str, dict[str, str]], tuple[int, bytes]] | None = None  # by path and headers
     asked: list[Asked] = field(default_factory=list)
 
 
@@ -161,11 +162,14 @@ def elsewhere() -> Iterator[Elsewhere]:
             if not service.status:
                 self.close_connection = True
                 return
-            self.send_response(service.status)
+            status, body = service.status, service.body
+            if service.answer:
+                status, body = service.answer(self.path, dict(self.headers))
+            self.send_response(status)
             self.send_header("Content-Type", service.content_type)
-            self.send_header("Content-Length", str(len(service.body)))
+            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(service.body)
+            self.wfile.write(body)
 
         do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, cast
 from urllib.parse import quote, urlencode
 
@@ -14,7 +15,15 @@ from portico.catalog import OPERATIONS, Danger, JsonSchema, Kind, Operation
 from portico.config import Config, OperationSettings
 from portico.errors import InvalidParams, OperationFailed, OutcomeUnknown, SourceError, Unavailable
 from portico.operations import Context, check_operation_name, default_danger
+from portico.operations.credentials import (
+    Credentials,
+    RequestSecrets,
+    clear_hosts_of,
+    make_authenticator,
+    redact_response,
+)
 from portico.sources.fetch import Fetcher, may_have_arrived
+from portico.sources.freshness import source_names
 from portico.store import Store
 
 MAX_RESPONSE = 4 << 20
@@ -55,6 +64,7 @@ class HttpEndpoint:
     whole_body: bool  # the parameter `body` is the whole body
     content_type: str
     is_repeatable: bool  # a request without a readable response may be sent again
+    credentials: Credentials | None = None
 
     def request(self, params: Mapping[str, Any]) -> tuple[str, bytes, dict[str, str]]:
         """Return the URL, body and headers of a call."""
@@ -88,10 +98,26 @@ class HttpEndpoint:
 async def load_endpoint_operations(config: Config, store: Store, secret: Callable[[str], str]) -> list[Operation]:
     """Return the operations of the site file and those loaded from OpenAPI documents."""
     client = EndpointClient(config.allow_hosts)
+    clear_hosts = clear_hosts_of(config.allow_hosts)
+    # Also where nothing has been loaded yet: a variable that is missing is reported at the start.
+    authenticators = {
+        name: make_authenticator(source.auth, secret, clear_hosts)
+        for source, name in zip(config.source, source_names(config), strict=True)
+        if source.auth
+    }
+
+    def credentials_of(data: Mapping[str, Any]) -> Credentials | None:
+        authenticator = authenticators.get(data.get("source", ""))
+        return Credentials(authenticator, data.get("origin", ""), clear_hosts) if authenticator else None
+
     configured = [from_settings(settings, client, secret) for settings in config.operation]
     if OPERATIONS not in store.collections.schema:
         return configured
-    loaded = [_from_item_data(item.data, client) async for items in store.items.scan(OPERATIONS) for item in items]
+    loaded = [
+        _from_item_data(item.data, client, credentials_of(item.data))
+        async for items in store.items.scan(OPERATIONS)
+        for item in items
+    ]
     return [*configured, *loaded]
 
 
@@ -138,7 +164,9 @@ def _is_repeatable(kind: Kind, method: str) -> bool:
     return kind is Kind.READ or method in REPEATABLE
 
 
-def _from_item_data(data: Mapping[str, Any], client: EndpointClient) -> Operation:
+def _from_item_data(
+    data: Mapping[str, Any], client: EndpointClient, credentials: Credentials | None = None
+) -> Operation:
     kind = Kind(data["kind"])
     endpoint = HttpEndpoint(
         data["name"],
@@ -149,6 +177,7 @@ def _from_item_data(data: Mapping[str, Any], client: EndpointClient) -> Operatio
         data.get("body") == "whole",
         data.get("content_type") or _JSON,
         _is_repeatable(kind, data["method"]),
+        credentials,
     )
     result = data.get("result_schema")
     return Operation(
@@ -164,20 +193,18 @@ def _from_item_data(data: Mapping[str, Any], client: EndpointClient) -> Operatio
 
 
 def _send(endpoint: HttpEndpoint, params: Mapping[str, Any], fetcher: Fetcher) -> Any:
-    url, body, headers = endpoint.request(params)
-    is_answered = False
-    try:
-        with fetcher.send(endpoint.method, url, body=body, headers=headers, max_bytes=MAX_RESPONSE) as answer:
-            is_answered = True
-            _check_status(endpoint, answer.status)
-            raw = answer.read()
-    except SourceError as error:
-        if not endpoint.is_repeatable and (is_answered or may_have_arrived(error)):
-            raise _unknown_outcome(endpoint, "sent no complete response") from error
-        raise Unavailable(f"{endpoint.name}: {error.message}", hint=error.hint, operation=endpoint.name) from error
+    request = endpoint.request(params)
+    credentials = endpoint.credentials
+    secrets = credentials.secrets_for(request[0], fetcher) if credentials else RequestSecrets()
+    response = _exchange(endpoint, request, secrets, fetcher)
+    if response.status == HTTPStatus.UNAUTHORIZED and credentials and credentials.authenticator.renew():
+        secrets = credentials.secrets_for(request[0], fetcher)
+        response = _exchange(endpoint, request, secrets, fetcher)
+    _check_status(endpoint, response.status)
+    raw = redact_response(response.body, secrets)
     if not raw:
         return None
-    if "json" not in answer.content_type:
+    if "json" not in response.content_type:
         return raw.decode("utf-8", "replace")
     try:
         return msgspec.json.decode(raw)
@@ -186,6 +213,40 @@ def _send(endpoint: HttpEndpoint, params: Mapping[str, Any], fetcher: Fetcher) -
         if not endpoint.is_repeatable:
             raise _unknown_outcome(endpoint, problem) from error
         raise OperationFailed(f"{endpoint.name}: the endpoint {problem}", operation=endpoint.name) from error
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointResponse:
+    """A response that was read to its end. That of an error has no body."""
+
+    status: int
+    content_type: str
+    body: bytes
+
+
+def _exchange(
+    endpoint: HttpEndpoint, request: tuple[str, bytes, dict[str, str]], secrets: RequestSecrets, fetcher: Fetcher
+) -> EndpointResponse:
+    url, body, headers = request
+    taken = {name.lower() for name in secrets.headers}
+    headers = {name: value for name, value in headers.items() if name.lower() not in taken} | secrets.headers
+    is_answered = False
+    try:
+        with fetcher.send(
+            endpoint.method,
+            url,
+            body=body,
+            headers=headers,
+            max_bytes=MAX_RESPONSE,
+            secret_query=secrets.query,
+        ) as answer:
+            is_answered = True
+            has_failed = answer.status >= HTTPStatus.BAD_REQUEST
+            return EndpointResponse(answer.status, answer.content_type, b"" if has_failed else answer.read())
+    except SourceError as error:
+        if not endpoint.is_repeatable and (is_answered or may_have_arrived(error)):
+            raise _unknown_outcome(endpoint, "sent no complete response") from error
+        raise Unavailable(f"{endpoint.name}: {error.message}", hint=error.hint, operation=endpoint.name) from error
 
 
 def _check_status(endpoint: HttpEndpoint, status: int) -> None:

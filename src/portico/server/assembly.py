@@ -200,7 +200,8 @@ async def site_operations(config: Config, store: Store) -> list[Operation]:
     """Return the site's own operations: Python functions, and HTTP endpoints elsewhere."""
     modules = [_module(name, config.folder) for name in config.operations]
     operations = [operation for module in modules for operation in operations_of(module)]
-    if config.operation or OPERATIONS in store.collections.schema:
+    has_credentials = any(source.auth for source in config.source)
+    if config.operation or has_credentials or OPERATIONS in store.collections.schema:
         # Half a second to import, for sites that have such operations.
         endpoints = importlib.import_module("portico.operations.http_endpoint")
         operations += await endpoints.load_endpoint_operations(config, store, secret)

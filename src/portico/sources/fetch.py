@@ -29,6 +29,7 @@ Resolve: TypeAlias = Callable[[str, int], Sequence[str]]
 USER_AGENT = "Portico/0.1 (+site loader)"
 MAX_REDIRECTS = 5
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
+_PORTS = {"http": 80, "https": 443}
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
 # Special-purpose networks of the IANA registries that not every release of Python knows.
 _SPECIAL = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "2001::/23", "3fff::/20")))
@@ -133,10 +134,20 @@ class Fetcher:
 
     @contextmanager
     def send(
-        self, method: str, url: str, *, body: bytes, headers: Mapping[str, str], max_bytes: int
+        self,
+        method: str,
+        url: str,
+        *,
+        body: bytes,
+        headers: Mapping[str, str],
+        max_bytes: int,
+        secret_query: str = "",
     ) -> Generator[FetchResponse]:
-        """Send a request and yield the response, whatever its status. Redirects are not followed with a body."""
-        with self._request(url, min(max_bytes, self._max_bytes), method, body, headers) as answer:
+        """Send a request and yield the response, whatever its status. Redirects are not followed.
+
+        What is secret of the query is added to the request alone: neither errors nor the response name it.
+        """
+        with self._request(url, min(max_bytes, self._max_bytes), method, body, headers, secret_query) as answer:
             yield answer
 
     @contextmanager
@@ -147,8 +158,12 @@ class Fetcher:
         method: str = "GET",
         body: bytes = b"",
         extra: Mapping[str, str] | None = None,
+        secret_query: str = "",
     ) -> Generator[FetchResponse]:
         address = parse_url(url)
+        path = address.raw_path
+        if secret_query:
+            path += (b"&" if b"?" in path else b"?") + secret_query.encode("ascii")
         timeouts = dict.fromkeys(("connect", "read", "write", "pool"), self._timeout)
         headers: dict[str | bytes, str | bytes] = {
             "Host": address.netloc.decode("ascii"),
@@ -160,9 +175,7 @@ class Fetcher:
         }
         # Callers cannot override the headers that decide where a request goes and how long it is.
         headers.update({name: value for name, value in (extra or {}).items() if name.lower() not in _FIXED})
-        target = httpcore.URL(
-            scheme=address.raw_scheme, host=address.raw_host, port=address.port, target=address.raw_path
-        )
+        target = httpcore.URL(scheme=address.raw_scheme, host=address.raw_host, port=address.port, target=path)
         with (
             _translate_errors(url),
             self._pool.stream(
@@ -185,6 +198,15 @@ def parse_url(url: str) -> httpx.URL:
     if parsed.userinfo or not parsed.host:
         raise SourceError("The URL must have a host and no user name.", hint="Remove `user@`.")
     return parsed
+
+
+def origin_of(url: str) -> str:
+    """Return scheme, host and port of a URL as a request would use them; empty if it cannot be requested."""
+    try:
+        parsed = parse_url(url)
+    except SourceError:
+        return ""
+    return f"{parsed.scheme}://{parsed.host}:{parsed.port or _PORTS[parsed.scheme]}"
 
 
 def is_public(address: Address) -> bool:

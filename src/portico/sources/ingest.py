@@ -13,7 +13,15 @@ from portico.errors import SourceError
 from portico.items import content_hash, problem_with
 from portico.redaction import redact_url
 from portico.sources.detached import run_detached
-from portico.sources.freshness import LoadStatus, State, failed_status, last_request, load_status, save_status
+from portico.sources.freshness import (
+    LoadStatus,
+    State,
+    failed_status,
+    last_request,
+    load_status,
+    save_status,
+    source_names,
+)
 from portico.sources.records import collection_for
 from portico.sources.registry import (
     BadRecord,
@@ -262,7 +270,10 @@ def _location(settings: SourceSettings, config: Config) -> str:
 
 
 def _options(settings: SourceSettings, config: Config, distinction: tuple[str, ...] = ()) -> SourceOptions:
+    auth = settings.auth
     return SourceOptions(
+        auth_source=source_names(config)[config.source.index(settings)] if auth and settings in config.source else "",
+        auth_parameter=auth.parameter if auth else ("", ""),
         format=settings.format,
         encoding=settings.encoding,
         id_field=settings.id_field,

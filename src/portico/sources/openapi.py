@@ -1,4 +1,4 @@
-"""Reads the operations of an OpenAPI 3 document. Calls nothing; follows only references inside it.
+"""Reads the operations of an OpenAPI 3 document. Calls nothing; follows references inside it and to neighbouring files.
 
 Each record describes one operation: name, description, kind, method, url, parameters, `params_schema` and
 `result_schema`. The properties of a JSON body stand beside the other parameters (`body` is "merged"), unless
@@ -6,18 +6,16 @@ a name would clash or the body is not a plain object: then it is one parameter n
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import urljoin
 
-import yaml
-
 from portico.catalog import OPERATIONS
 from portico.errors import SourceError
-from portico.sources import jsonld
-from portico.sources.plain import load_yaml, plain
-from portico.sources.records import MAX_DEPTH, BadRecord, Document, Entry, Record
+from portico.sources.fetch import Fetcher, origin_of
+from portico.sources.records import MAX_DEPTH, BadRecord, Document, Entry, Record, SourceOptions
+from portico.sources.references import InvalidReference, Library, parse_document
 
 KINDS = {
     "get": "read",
@@ -79,17 +77,23 @@ class _Operation:
         return _name(str(self.spec.get("operationId") or f"{self.method}_{self.path}"))
 
 
-def read(document: Document) -> Iterator[Entry]:
+def read(document: Document, options: SourceOptions, web: Fetcher) -> Iterator[Entry]:
     names: set[str] = set()
-    for operation in _operations(load(document)):
-        where = f"{document.name} {operation.method.upper()} {operation.path}"
-        try:
-            if operation.name in names:
-                raise InvalidOperation(f"has the name {operation.name}, which another operation has already")
-            yield Record(_data(operation, document), where, operation.name, OPERATIONS)
-            names.add(operation.name)
-        except InvalidOperation as problem:
-            yield BadRecord(where, str(problem))
+    api = load(document)
+    library = Library(document, api, web)
+    for path, item in _as_dict(api.get("paths")).items():
+        for where, operation in _operations(api, path, item, library, document.name):
+            if isinstance(operation, BadRecord):
+                yield operation
+                continue
+            try:
+                if operation.name in names:
+                    raise InvalidOperation(f"has the name {operation.name}, which another operation has already")
+                data = _data(operation, document, _Resolver(library), options.auth_parameter)
+                yield Record(data | _authentication(operation, document, options), where, operation.name, OPERATIONS)
+                names.add(operation.name)
+            except (InvalidOperation, InvalidReference) as problem:
+                yield BadRecord(where, str(problem))
 
 
 def load(document: Document) -> dict[str, Any]:
@@ -97,26 +101,44 @@ def load(document: Document) -> dict[str, Any]:
     text = document.read()
     if text is None:
         raise SourceError(f"{document.name} is too large for an OpenAPI document.")
-    try:
-        value = jsonld.decode(text) if text.lstrip()[:1] == b"{" else plain(load_yaml(text.decode("utf-8-sig")))
-    except (jsonld.InvalidJson, UnicodeDecodeError, yaml.YAMLError) as problem:
-        raise SourceError(f"{document.name} is neither JSON nor YAML: {problem}") from problem
+    value = parse_document(text, document.name)
+    if isinstance(value, dict) and "swagger" in value:
+        hint = "Convert it to OpenAPI 3, for instance with the Swagger editor."
+        raise SourceError(f"{document.name} is a Swagger 2 document, which is not read.", hint=hint)
     if not isinstance(value, dict) or not str(cast("dict[str, Any]", value).get("openapi", "")).startswith("3."):
         raise SourceError(f"{document.name} is not an OpenAPI 3 document.", hint="It must begin with `openapi: 3.x`.")
     return cast("dict[str, Any]", value)
 
 
-def _operations(api: dict[str, Any]) -> Iterator[_Operation]:
-    for path, item in _as_dict(api.get("paths")).items():
-        for method in KINDS:
-            if method in _as_dict(item):
-                yield _Operation(api, path, item, method)
+def _operations(
+    api: dict[str, Any], path: str, item: Any, library: Library, name: str
+) -> Iterator[tuple[str, _Operation | BadRecord]]:
+    """Yield the operations of a path, whose description may be in another file."""
+    try:
+        item = _as_dict(_Resolver(library).target(item))
+    except (InvalidOperation, InvalidReference) as problem:
+        yield "", BadRecord(f"{name} {path}", str(problem))
+        return
+    for method in KINDS:
+        if method in item:
+            yield f"{name} {method.upper()} {path}", _Operation(api, path, item, method)
 
 
-def _data(operation: _Operation, document: Document) -> dict[str, Any]:
-    resolver = _Resolver(operation.api)
+def _authentication(operation: _Operation, document: Document, options: SourceOptions) -> dict[str, str]:
+    """Return the source whose credentials an operation is called with, and where these may be sent."""
+    if not options.auth_source:
+        return {}
+    origin = origin_of(_server((operation.api,), document))
+    return {"source": options.auth_source, "origin": origin}
+
+
+def _data(operation: _Operation, document: Document, resolver: "_Resolver", filled: tuple[str, str]) -> dict[str, Any]:
     spec = operation.spec
-    parameters = _parameters(resolver, operation)
+    parameters = [
+        parameter
+        for parameter in _parameters(resolver, operation)
+        if (parameter.place, parameter.name.lower()) != (filled[0], filled[1].lower())
+    ]
     unfilled = set(_TEMPLATE.findall(operation.path)) - {one.name for one in parameters if one.place == "path"}
     if unfilled:
         raise InvalidOperation(f"has no parameter for {{{unfilled.pop()}}} in its path")
@@ -127,7 +149,7 @@ def _data(operation: _Operation, document: Document) -> dict[str, Any]:
         "description": str(spec.get("description") or spec.get("summary") or ""),
         "kind": KINDS[operation.method],
         "method": operation.method.upper(),
-        "url": _server(operation, document) + operation.path,
+        "url": _server((spec, operation.item, operation.api), document) + operation.path,
         "parameters": [parameter.as_data() for parameter in every],
         "params_schema": _params_schema(every, body),
         "body": body.style,
@@ -213,9 +235,8 @@ def _result_schema(resolver: "_Resolver", operation: dict[str, Any]) -> dict[str
     return None
 
 
-def _server(operation: _Operation, document: Document) -> str:
-    """Return the base URL from the nearest list of servers, with default variables and no trailing slash."""
-    holders = (operation.spec, operation.item, operation.api)
+def _server(holders: tuple[dict[str, Any], ...], document: Document) -> str:
+    """Return the base URL from the first list of servers, with default variables and no trailing slash."""
     server = next(
         (_as_dict(servers[0]) for holder in holders if (servers := _as_list(holder.get("servers")))), _as_dict(None)
     )
@@ -226,10 +247,10 @@ def _server(operation: _Operation, document: Document) -> str:
 
 
 class _Resolver:
-    """Resolves local references. A cycle becomes "any value"; the size of an operation is limited."""
+    """Resolves references. A cycle becomes "any value"; the size of an operation is limited."""
 
-    def __init__(self, api: Mapping[str, Any]) -> None:
-        self._api = api
+    def __init__(self, library: Library) -> None:
+        self._library = library
         self._left = MAX_NODES
 
     def target(self, value: Any) -> Any:
@@ -238,7 +259,7 @@ class _Resolver:
             reference = _as_dict(value).get("$ref")
             if not isinstance(reference, str):
                 return value
-            value = self._look_up(reference)
+            value = self._library.look_up(reference)
         raise InvalidOperation("has circular references")
 
     def schema(self, value: Any) -> dict[str, Any]:
@@ -262,22 +283,11 @@ class _Resolver:
         if isinstance(reference, str):
             if reference in trail:
                 return {}
-            return self._inline(self._look_up(reference), (*trail, reference))
+            return self._inline(self._library.look_up(reference), (*trail, reference))
         return _json_schema({name: self._member(name, one, trail) for name, one in node.items()})
 
     def _member(self, name: str, value: Any, trail: tuple[str, ...]) -> Any:
         return value if name in _LITERAL else self._inline(value, trail, names_members=name in _TABLES)
-
-    def _look_up(self, reference: str) -> Any:
-        if not reference.startswith("#/"):
-            raise InvalidOperation(f"refers to {reference!r}, which is outside the document")
-        node: Any = self._api
-        for part in reference[2:].split("/"):
-            name = part.replace("~1", "/").replace("~0", "~")
-            if not isinstance(node, dict) or name not in node:
-                raise InvalidOperation(f"refers to {reference!r}, which does not exist")
-            node = cast("dict[str, Any]", node)[name]
-        return node
 
 
 def _json_schema(node: dict[str, Any]) -> dict[str, Any]:

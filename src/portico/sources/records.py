@@ -120,6 +120,8 @@ class SourceOptions:
     max_bytes: int = 1 << 30  # of one downloaded file; a page or a record is limited to 16 MB in any case
     timeout: float = 30.0  # seconds to wait for the next bytes of a response
     allow_hosts: tuple[str, ...] = field(default=())  # hosts that may resolve to private addresses
+    auth_source: str = ""  # the name of a source of OpenAPI operations that are called with credentials
+    auth_parameter: tuple[str, str] = ("", "")  # the place and the name of what its credentials fill
     distinction: tuple[str, ...] = field(default=())  # name=value of the options that distinguish sources of one URL
 
 
@@ -134,6 +136,7 @@ class Document:
     path: str = ""  # in its folder or archive; only its file name if it was read alone
     base_url: str = ""  # where its folder is on the web
     permalink: str = ""  # the pattern of the addresses of posts, which the settings of a Jekyll site give
+    folder: Path | None = None  # where it lies, if it is a file on disk
 
     def read(self) -> bytes | None:
         """Return the whole text, or None if it is longer than a record may be."""

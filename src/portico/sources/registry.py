@@ -401,7 +401,7 @@ def _open_file(path: Path, name: str) -> Generator[Document]:
     except OSError as problem:
         raise SourceError(f"{name} cannot be read: {problem.strerror}", path=str(path)) from problem
     with file:
-        yield Document(file, name)
+        yield Document(file, name, folder=path.parent)
 
 
 @contextmanager
@@ -481,7 +481,7 @@ _READERS: dict[str, Reader] = {
     "feed": lambda document, _options, _web: feeds.read(document),
     "html": lambda document, _options, _web: pages.read_html(document),
     "markdown": lambda document, _options, _web: pages.read_markdown(document),
-    "openapi": lambda document, _options, _web: openapi.read(document),
+    "openapi": openapi.read,
     "pdf": _imported("pdf"),
     "text": lambda document, options, _web: documents.read_text_file(document, options),
     "docx": lambda document, options, _web: docx.read(document, options),

@@ -3,10 +3,11 @@
 import re
 import zipfile
 from pathlib import PurePosixPath
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
 from portico.errors import SourceError
+from portico.sources import jsonld
 from portico.sources.dialect import is_table
 from portico.sources.records import Document
 from portico.sources.xml import root_name
@@ -77,6 +78,14 @@ ROOTS = {
 _HEAD = 64 * 1024
 _OPENAPI_JSON = re.compile(rb'^\s*\{.{0,4000}?"openapi"\s*:\s*"3', re.DOTALL)
 _OPENAPI_YAML = re.compile(rb"""^(?:\xef\xbb\xbf)?["']?openapi["']?\s*:\s*["']?3""", re.MULTILINE)
+# What an OpenAPI document may begin with: other JSON is not read to its end to find out.
+_API_MEMBER = re.compile(
+    rb'^(?:\xef\xbb\xbf)?\s*\{\s*"(?:openapi|swagger|info|jsonSchemaDialect|servers|paths|webhooks|components|security|tags'
+    rb'|externalDocs|host|basePath|schemes|consumes|produces|definitions|parameters|responses|securityDefinitions|x-[^"]*)"'
+)
+_API_JSON = re.compile(rb'"(?:openapi|swagger)"\s*:\s*"[23]\.')
+_API_YAML = re.compile(rb"""^["']?(?:openapi|swagger)["']?\s*:\s*["']?[23]\.""", re.MULTILINE)
+_PATHS_YAML = re.compile(rb"""^["']?paths["']?\s*:""", re.MULTILINE)
 _ZIP, _GZIP = b"PK\x03\x04", b"\x1f\x8b"
 _MAGIC = {
     b"%PDF-": "pdf",
@@ -113,7 +122,28 @@ def by_content(document: Document) -> str | None:
         raise SourceError(f"{document.name} is a file of an old Office program, which is not read.", hint=hint)
     fallback = FALLBACKS.get(suffix_of(document.name)) or TYPE_FALLBACKS.get(document.content_type)
     kind = _by_bytes(head) or fallback
+    if kind in (None, "json") and _describes_api(document, head):
+        return "openapi"
     return "csv" if kind == "text" and is_table(head.decode("utf-8", "replace")) else kind
+
+
+def _describes_api(document: Document, head: bytes) -> bool:
+    """Whether a file is an OpenAPI document whose version comes late, as where keys are sorted, or one of Swagger."""
+    is_json = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{"
+    if is_json and not _API_MEMBER.match(head):
+        return False
+    text = document.read() or b""
+    document.file.seek(0)
+    if not is_json:
+        return bool(_API_YAML.search(text) and _PATHS_YAML.search(text))
+    if not _API_JSON.search(text):
+        return False
+    try:
+        value = jsonld.decode(text)
+    except jsonld.InvalidJson:
+        return False
+    members = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    return isinstance(members.get("paths"), dict) and ("openapi" in members or "swagger" in members)
 
 
 def packing(document: Document) -> str | None:
