@@ -1,17 +1,21 @@
-"""Loads a source into the store: assigns ids, writes in batches, deletes what is gone. Constant memory, repeatable."""
+"""Loads a source into a store: decides types, writes in batches, deletes what is gone. Repeatable; constant memory."""
 
+import asyncio
+import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any, cast
 
 import msgspec
 
 from portico.catalog import Collection
 from portico.config import Config, SourceSettings, resolve_location
 from portico.errors import SourceError
-from portico.items import content_hash, problem_with
+from portico.items import content_hash
 from portico.redaction import redact_url
+from portico.sources.columns import Path
 from portico.sources.detached import run_detached
 from portico.sources.freshness import (
     LoadStatus,
@@ -22,43 +26,21 @@ from portico.sources.freshness import (
     save_status,
     source_names,
 )
-from portico.sources.records import collection_for
-from portico.sources.registry import (
-    BadRecord,
-    Doubt,
-    Entry,
-    Link,
-    Record,
-    Remark,
-    Source,
-    SourceOptions,
-    is_database,
-    open_source,
-    source_place,
-)
-from portico.sources.reports import (
-    MAX_DOUBTS,
-    MAX_FAILURES,
-    MAX_REMARKS,
-    CollectionReport,
-    FieldReport,
-    LoadReport,
-)
+from portico.sources.plans import Plan, Settlement, describe, make_plan
+from portico.sources.records import BadRecord, Doubt, Record, Source, SourceOptions, collection_for
+from portico.sources.registry import is_database, open_source, source_place
+from portico.sources.reports import MAX_DOUBTS, MAX_FAILURES, CollectionReport, LoadReport
 from portico.sources.revisions import Revision, RevisionCheck, settings_digest
 from portico.sources.saved_reports import save_report
+from portico.sources.spool import Spool
+from portico.sources.survey import BATCH_BYTES, BATCH_RECORDS, Survey, add_doubts, add_failure, add_remarks
 from portico.store import Store
 from portico.store.records import Load, Put
 from portico.telemetry import Recorder, SourceLoaded
 
-BATCH_RECORDS = 500
-BATCH_BYTES = 4_000_000
-DISTINCTIVE = (
-    "collection",
-    "format",
-    "id_field",
-    "tables",
-    "type",
-)  # options of sources that read the same table or file
+EARLY_SECONDS = 10.0  # after which the first records of a source without a known end are stored
+READING = 0.5  # of the time of a load; the rest is writing
+DISTINCTIVE = ("collection", "format", "id_field", "tables", "type")  # options of sources of the same table or file
 
 
 ProgressCallback = Callable[[LoadReport], None]
@@ -75,40 +57,31 @@ async def ingest(
 ) -> LoadReport:
     """Bring a collection up to date with a source. If it is interrupted, a second load completes it.
 
+    The types of fields are decided over the whole source. One whose end is not known, such as a crawl, is stored
+    from time to time with the types that it shows by then, and once more at its end if they have changed.
+
     Items that the store has under a former name of the source become its own, in the collections that it writes to
     and that `may_adopt` allows.
     """
     load = await store.loads.begin(source.url)
+    started = time.monotonic()
+    with Spool() as spool:
+        survey = Survey(source, collection, spool, LoadReport(source.url, name=source.url))
+        writer = _Writer(store, load, survey, declared, may_adopt)
 
-    async def prepare(name: str) -> None:
-        await store.collections.declare(declared(name))
-        for former in source.former_urls if may_adopt(name) else ():
-            await store.loads.adopt(load, name, former)
+        def show(share: float | None) -> None:
+            on_progress(replace(writer.report, seconds=time.monotonic() - started, share=share))
 
-    report, started = LoadReport(source.url, name=source.url), time.monotonic()
-    touched: set[str] = set()
-    links: set[Link] = set()
-    entries = source.records()
-    while batch := await run_detached(_next_batch, entries):
-        links.update(entry for entry in batch if isinstance(entry, Link))
-        report = await _store_batch(store, load, batch, collection, prepare, touched, report)
-        report = replace(report, seconds=time.monotonic() - started, share=source.share())
-        on_progress(report)
-    if not touched:
-        await prepare(collection)
-    removed = 0 if report.has_gap else await store.loads.finish(load)
-    for name in touched:
-        await store.collections.optimize(name)
-    await _store_links(store, links, collection)
-    stored_as = "" if report.has_gap else source.url
-    schema = await store.collections.refresh()
-    report = replace(
-        report,
-        removed=removed,
-        seconds=time.monotonic() - started,
-        stored_as=stored_as,
-        collections={name: _describe(schema[name]) for name in sorted(touched)},
-    )
+        early = started + EARLY_SECONDS
+        while await run_detached(survey.read_batch):
+            share = source.share()
+            if share is None and time.monotonic() > early:
+                await writer.write()
+                early = time.monotonic() + 2 * (early - started)
+            show(None if share is None else share * READING)
+        await writer.write(lambda written: show(None if source.share() is None else READING + (1 - READING) * written))
+        report = await writer.finish()
+    report = replace(report, seconds=time.monotonic() - started, share=source.share())
     await save_report(store.notes, report)
     on_progress(report)
     return report
@@ -123,135 +96,216 @@ async def examine(
 ) -> LoadReport:
     """Return what a load of a source into an empty store would report. Reads all of it and writes nothing."""
     started = time.monotonic()
-    report: LoadReport = LoadReport(source.url)
-    known: dict[str, Collection] = {}
-    items: dict[str, int] = {}
-    entries = source.records()
-    while batch := await run_detached(_next_batch, entries):
-        for entry in batch:
-            if isinstance(entry, BadRecord):
-                report = _add_failure(report, entry)
-            elif isinstance(entry, Record):
-                name = entry.collection or collection
-                known[name] = (known.get(name) or declared(name)).widen(entry.data)
-                items[name] = items.get(name, 0) + 1
-                report = replace(report, added=report.added + 1)
-            else:
-                report = _add_note(report, entry)
-        report = replace(report, seconds=time.monotonic() - started, share=source.share())
-        on_progress(report)
-    collections = {name: msgspec.structs.replace(_describe(known[name]), items=items[name]) for name in sorted(known)}
-    return replace(report, collections=collections)
+    with Spool() as spool:
+        survey = Survey(source, collection, spool, LoadReport(source.url))
+        while await run_detached(survey.read_batch):
+            on_progress(replace(survey.report, seconds=time.monotonic() - started, share=source.share()))
+        report = await run_detached(_examine_records, survey, declared)
+    report = replace(report, seconds=time.monotonic() - started, share=source.share())
+    on_progress(report)
+    return report
 
 
-async def _store_links(store: Store, links: Iterable[Link], collection: str) -> None:
-    """Set the targets of the fields that hold ids of other items."""
-    targets: dict[str, dict[str, str]] = {}
-    for link in links:
-        targets.setdefault(link.collection or collection, {})[link.field] = link.target
-    if not targets:
-        return
-    schema = await store.collections.refresh()
-    for name, by_field in targets.items():
-        if name in schema:
-            fields = schema[name].fields
-            linked = {field: replace(fields[field], target=by_field[field]) for field in by_field if field in fields}
-            await store.collections.declare(replace(schema[name], fields={**fields, **linked}))
+def _examine_records(survey: Survey, declared: Callable[[str], Collection]) -> LoadReport:
+    plans = {name: make_plan(profile, declared(name)) for name, profile in survey.profiles.items()}
+    report, repeats, position = survey.report, _Repeats(), 0
+    while position < survey.spool.end:
+        records, position = survey.spool.read(position, BATCH_RECORDS, BATCH_BYTES)
+        report = _add_doubts(report, _convert(records, plans))
+        for bad in repeats.find(records):
+            report = add_failure(report, bad)
+    added = repeats.close()
+    total = sum(profile.items for profile in survey.profiles.values())
+    collections: dict[str, CollectionReport] = {}
+    for name, profile in sorted(survey.profiles.items()):
+        settled = Settlement(plans[name], profile, survey.links.get(name, {})).settle(declared(name))
+        collections[name] = describe(settled, profile, plans[name])
+    report = _add_columns(report, survey, plans)
+    unchanged = max(0, total - added - (report.failed - survey.report.failed))
+    return replace(report, added=added, unchanged=unchanged, collections=collections)
 
 
-def _next_batch(entries: Iterator[Entry]) -> list[Entry]:
-    """A batch of records, limited in count and in size."""
-    batch: list[Entry] = []
-    size = 0
-    for entry in entries:
-        batch.append(entry)
-        size += _size(entry) if isinstance(entry, Record) else 0
-        if len(batch) >= BATCH_RECORDS or size >= BATCH_BYTES:
-            break
-    return batch
+class _Repeats:
+    """Finds records whose id another record has, in a temporary database of the ids."""
+
+    def __init__(self) -> None:
+        self._db = sqlite3.connect("", isolation_level=None)
+        self._db.execute("CREATE TABLE seen (collection, id, digest, PRIMARY KEY (collection, id)) WITHOUT ROWID")
+
+    def find(self, records: Sequence[Record]) -> Iterator[BadRecord]:
+        for record in records:
+            key = record.collection, record.id
+            digest = content_hash(record.data)
+            if self._db.execute("INSERT OR IGNORE INTO seen VALUES (?, ?, ?)", (*key, digest)).rowcount:
+                continue
+            known = self._db.execute("SELECT digest FROM seen WHERE collection = ? AND id = ?", key).fetchone()
+            if known != (digest,):
+                yield _repeat(record.where, cast("str", record.id))
+
+    def close(self) -> int:
+        """Return the number of different items, and delete the database."""
+        (count,) = self._db.execute("SELECT count(*) FROM seen").fetchone()
+        self._db.close()
+        return count
 
 
-def _size(record: Record) -> int:
-    try:
-        return len(msgspec.json.encode(record.data))
-    except (UnicodeEncodeError, TypeError, OverflowError, RecursionError):
-        return 0  # not JSON: refused later
+@dataclass(slots=True)
+class _Odd:
+    """The values of a batch that do not fit: the first doubts, and how many there are."""
+
+    doubts: list[Doubt] = field(default_factory=list[Doubt])
+    count: int = 0
 
 
-async def _store_batch(
-    store: Store,
-    load: Load,
-    batch: Sequence[Entry],
-    collection: str,
-    prepare: Callable[[str], Awaitable[None]],
-    touched: set[str],
-    report: LoadReport,
-) -> LoadReport:
-    grouped: dict[str, list[tuple[Put, str]]] = {}
-    bad: list[BadRecord] = []
-    for entry in batch:
-        if isinstance(entry, BadRecord):
-            bad.append(entry)
-            continue
-        if not isinstance(entry, Record):
-            report = _add_note(report, entry)
-            continue
-        put = Put(entry.id or f"sha:{content_hash(entry.data)}", entry.data)
-        problem = problem_with(put.id, put.data)
-        if problem:
-            bad.append(BadRecord(entry.where, problem))
-        else:
-            grouped.setdefault(entry.collection or collection, []).append((put, entry.where))
-    for name, puts in grouped.items():
-        if name not in touched:
-            touched.add(name)
-            await prepare(name)
-        result = await store.loads.put(load, name, [put for put, _ in puts])
-        repeated = set(result.repeated)
-        bad.extend(_repeats(puts, repeated))
-        report = replace(
-            report,
-            added=report.added + result.added,
-            changed=report.changed + result.changed,
-            unchanged=report.unchanged + result.unchanged,
+def _convert(records: Sequence[Record], plans: Mapping[str, Plan]) -> _Odd:
+    """Convert records in place; return the doubts about their values."""
+    odd = _Odd()
+    for record in records:
+        plan = plans[cast("str", record.collection)]
+
+        def report(path: Path, value: Any, plan: Plan = plan, place: str = record.where) -> None:
+            odd.count += 1
+            if len(odd.doubts) < MAX_DOUBTS:
+                odd.doubts.append(plan.doubt(path, value, place))
+
+        plan.apply(record.data, report)
+    return odd
+
+
+def _add_doubts(report: LoadReport, odd: _Odd) -> LoadReport:
+    return add_doubts(report, odd.doubts, odd.count) if odd.count else report
+
+
+def _add_columns(report: LoadReport, survey: Survey, plans: Mapping[str, Plan]) -> LoadReport:
+    """Return a report with what there is to say of whole columns."""
+    for name, plan in sorted(plans.items()):
+        doubts = plan.doubts(survey.places[name])
+        report = add_doubts(report, doubts, len(doubts))
+        report = add_remarks(report, plan.remarks(survey.places[name]))
+    return report
+
+
+class _Writer:
+    """Stores the records of a survey, with the types that its columns have by then."""
+
+    def __init__(
+        self,
+        store: Store,
+        load: Load,
+        survey: Survey,
+        declared: Callable[[str], Collection],
+        may_adopt: Callable[[str], bool],
+    ) -> None:
+        self._store = store
+        self._load = load
+        self._survey = survey
+        self._declared = declared
+        self._may_adopt = may_adopt
+        self._plans: dict[str, Plan] = {}
+        self._position = 0  # in the spool
+        self._odd = LoadReport("")  # doubts about values, and items that repeat others
+        self._counts = LoadReport("")
+        self._has_old = False  # records that were stored with types that have changed since
+
+    @property
+    def report(self) -> LoadReport:
+        """The report of what has been read and stored so far."""
+        read, counts, odd = self._survey.report, self._counts, self._odd
+        report = replace(read, added=counts.added, changed=counts.changed, unchanged=counts.unchanged)
+        report = add_doubts(report, list(odd.doubts), odd.doubt_count)
+        failures = (*report.failures, *odd.failures)[:MAX_FAILURES]
+        return replace(report, failed=read.failed + odd.failed, failures=failures)
+
+    async def write(self, show: Callable[[float], None] = lambda _: None) -> None:
+        """Store the records that have been read since the last time."""
+        await self._settle()
+        await self._write_rest(show)
+
+    async def finish(self) -> LoadReport:
+        """Store records again whose types have changed, and remove what the source no longer has."""
+        if self._has_old:
+            await self._write_again()
+        for name in self._survey.profiles or [self._survey.collection]:
+            if name not in self._plans:
+                await self._prepare(name)
+        report = self.report
+        removed = 0 if report.has_gap else await self._store.loads.finish(self._load)
+        for name in self._plans:
+            await self._store.collections.optimize(name)
+        schema = await self._store.collections.refresh()
+        profiles = self._survey.profiles
+        return replace(
+            _add_columns(report, self._survey, self._plans),
+            removed=removed,
+            stored_as="" if report.has_gap else self._survey.source.url,
+            collections={
+                name: describe(schema[name], profiles[name], plan) for name, plan in sorted(self._plans.items())
+            },
         )
-    return replace(
-        report,
-        failed=report.failed + len(bad),
-        failures=(*report.failures, *bad)[:MAX_FAILURES],
-        has_gap=report.has_gap or any(item.is_gap for item in bad),
-    )
+
+    async def _prepare(self, name: str) -> None:
+        await self._store.collections.declare(self._declared(name))
+        for former in self._survey.source.former_urls if self._may_adopt(name) else ():
+            await self._store.loads.adopt(self._load, name, former)
+
+    async def _settle(self) -> None:
+        """Decide the types of all columns, and give them to the fields of the store."""
+        for name, profile in list(self._survey.profiles.items()):
+            plan = make_plan(profile, self._declared(name))
+            before = self._plans.get(name)
+            if before is None:
+                await self._prepare(name)
+            elif before.conversions != plan.conversions:
+                self._has_old = True
+            self._plans[name] = plan
+            is_shared = await self._store.loads.is_shared(self._load, name)
+            settlement = Settlement(plan, profile, self._survey.links.get(name, {}), is_shared=is_shared)
+            await self._store.collections.settle(name, settlement.settle)
+
+    async def _write_rest(self, show: Callable[[float], None] = lambda _: None) -> None:
+        spool = self._survey.spool
+        while self._position < spool.end:
+            records, self._position = await asyncio.to_thread(spool.read, self._position, BATCH_RECORDS, BATCH_BYTES)
+            self._odd = _add_doubts(self._odd, _convert(records, self._plans))
+            await self._put(records)
+            show(self._position / spool.end)
+
+    async def _put(self, records: Sequence[Record]) -> None:
+        grouped: dict[str, list[tuple[Put, str]]] = {}
+        for record in records:
+            put = Put(cast("str", record.id), record.data)
+            grouped.setdefault(cast("str", record.collection), []).append((put, record.where))
+        for name, puts in grouped.items():
+            result = await self._store.loads.put(self._load, name, [put for put, _ in puts])
+            counts = self._counts
+            self._counts = replace(
+                counts,
+                added=counts.added + result.added,
+                changed=counts.changed + result.changed,
+                unchanged=counts.unchanged + result.unchanged,
+            )
+            where = {put.id: where for put, where in puts}
+            for id in sorted(result.repeated):
+                self._odd = add_failure(self._odd, _repeat(where[id], id))
+
+    async def _write_again(self) -> None:
+        """Store all records with their final types, in a run of its own: an item is put once in a run."""
+        for name in self._plans:
+            await self._store.loads.put(self._load, name, [])  # refused if another load has begun
+        self._load = await self._store.loads.begin(self._survey.source.url)
+        before, self._counts = self._counts, LoadReport("")
+        self._odd, self._position = LoadReport(""), 0
+        await self._write_rest()
+        # Items that this load added are no changes, whatever types they had for a while.
+        again = self._counts
+        changed = min(max(before.changed, again.changed - before.added), before.changed + before.unchanged)
+        unchanged = again.changed + again.unchanged - before.added - changed
+        self._counts = replace(again, added=before.added + again.added, changed=changed, unchanged=max(0, unchanged))
 
 
-def _add_failure(report: LoadReport, bad: BadRecord) -> LoadReport:
-    failures = (*report.failures, bad)[:MAX_FAILURES]
-    return replace(report, failed=report.failed + 1, failures=failures, has_gap=report.has_gap or bad.is_gap)
-
-
-def _add_note(report: LoadReport, entry: Doubt | Remark | Link) -> LoadReport:
-    match entry:
-        case Doubt():
-            doubts = (*report.doubts, entry)[:MAX_DOUBTS]
-            return replace(report, doubts=doubts, doubt_count=report.doubt_count + 1)
-        case Remark():
-            return replace(report, remarks=(*report.remarks, entry)[:MAX_REMARKS])
-        case Link():
-            return report
-
-
-def _describe(collection: Collection) -> CollectionReport:
-    fields = {
-        name: FieldReport(type=spec.type, role=spec.role, format=spec.format, unit=spec.unit)
-        for name, spec in collection.fields.items()
-    }
-    return CollectionReport(fields=fields)
-
-
-def _repeats(puts: Sequence[tuple[Put, str]], repeated: set[str]) -> Iterator[BadRecord]:
-    """Report records whose id another record of the source has."""
-    where = {put.id: where for put, where in puts}
-    for id in sorted(repeated):
-        yield BadRecord(where[id], f"another record of this source has the same id {id!r}")
+def _repeat(where: str, id: str) -> BadRecord:
+    """Report a record whose id another record of the source has."""
+    return BadRecord(where, f"another record of this source has the same id {id!r}")
 
 
 def default_collection(settings: SourceSettings) -> str:

@@ -1,4 +1,4 @@
-"""Reads CSV and TSV with a header row, streamed. Infers the delimiter, and the type of each cell by itself."""
+"""Reads CSV and TSV with a header row, streamed. Infers the delimiter; every cell is a text."""
 
 import csv
 import io
@@ -28,10 +28,6 @@ Path: TypeAlias = tuple[str, ...]
 _NumberedRow: TypeAlias = tuple[str, list[str] | BadRecord]  # with its place
 
 MAX_COLUMNS = 10_000
-# 007 and +44 are not numbers; 1e5 may be a part number. A float holds fifteen digits exactly.
-_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})", re.ASCII)
-_DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]{0,9})\.[0-9]{1,6}", re.ASCII)
-_BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _QUOTED_REST = re.compile(r'(?:[^"]++|"")*+')
 _MAX_OPEN_QUOTES = 100  # after which the rest of a file is not searched for rows
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -47,18 +43,6 @@ class MultilineRow(list[str]):
 
 class OpenQuote(Exception):
     """A quote does not close where a cell ends. The lines below the one that opened it are read again."""
-
-
-def cell(text: str) -> Any:
-    """Return None for an empty cell, and a number or a boolean only if no information is lost."""
-    text = text.strip()
-    if not text:
-        return None
-    if _INTEGER.fullmatch(text) and text != "-0":
-        return int(text)
-    if _DECIMAL.fullmatch(text):
-        return float(text)
-    return _BOOLEANS.get(text, text)
 
 
 def read(document: Document, delimiter: str | None = None, encoding: str = "") -> Iterator[Entry]:
@@ -285,8 +269,7 @@ def _entry(row: list[str] | BadRecord, paths: Sequence[Path], where: str, encodi
         return BadRecord(where, f"is not {encoding.label}")
     data: dict[str, Any] = {}
     for path, text in zip(paths, row, strict=True):
-        value = cell(text)
-        if value is not None:
+        if value := text.strip():
             place_value(data, path, value)
     return Record(data, where, id_of(data)) if data else BadRecord(where, "is empty")
 

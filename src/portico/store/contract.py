@@ -3,7 +3,7 @@
 All methods may be called from many coroutines at once. Reads do not wait for writes.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -41,6 +41,10 @@ class CollectionStore(Protocol):
 
     async def declare(self, collection: Collection) -> Collection:
         """Create a collection, or bring its description up to date with the site file."""
+        ...
+
+    async def settle(self, name: str, describe: Callable[[Collection], Collection]) -> Collection:
+        """Change a collection to what `describe` returns for it as it is stored. It may be called repeatedly."""
         ...
 
     async def refresh(self) -> Mapping[str, Collection]:
@@ -127,6 +131,10 @@ class LoadStore(Protocol):
 
     async def adopt(self, load: Load, collection: str, source: str) -> None:
         """Assign the items that another source loaded into a collection to this load's source."""
+        ...
+
+    async def is_shared(self, load: Load, collection: str) -> bool:
+        """Return whether a collection has items that do not come from the source of this load."""
         ...
 
     async def put(self, load: Load, collection: str, puts: Sequence[Put]) -> LoadResult: ...

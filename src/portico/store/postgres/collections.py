@@ -64,6 +64,12 @@ class PostgresCollections:
             collection.name, lambda before: merge_description(before, collection) if before else collection
         )
 
+    async def settle(self, name: str, describe: Callable[[Collection], Collection]) -> Collection:
+        before = (await self.table(name)).collection
+        if before == describe(before):
+            return before
+        return await self.reshape(name, lambda stored: describe(stored or before))
+
     async def reshape(self, name: str, describe: Callable[[Collection | None], Collection]) -> Collection:
         """Create or change a table for what `describe` returns for the stored collection."""
         # Only one task of this process waits for the lock, so that the others do not block connections.

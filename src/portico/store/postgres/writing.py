@@ -159,6 +159,17 @@ class PostgresLoads:
         while await self._writer.write(collection, work) == ADOPT_BATCH:
             pass
 
+    async def is_shared(self, load: Load, collection: str) -> bool:
+        async def work(db: PostgresConnection, table: Table) -> bool:
+            # Two ranges: the index on the source answers each of them with its first entry.
+            return await db.fetchval(
+                f"SELECT EXISTS (SELECT 1 FROM {table.name} WHERE source < $1)"
+                f" OR EXISTS (SELECT 1 FROM {table.name} WHERE source > $1)",
+                load.source,
+            )
+
+        return await self._writer.write(collection, work)
+
     async def put(self, load: Load, collection: str, puts: Sequence[Put]) -> LoadResult:
         if collection not in await self._collections.refresh():
             check_collection_name(collection)

@@ -102,6 +102,20 @@ class SqliteCollections:
 
         return await self.write(work)
 
+    async def settle(self, name: str, describe: Callable[[Collection], Collection]) -> Collection:
+        before = (await self.refresh()).get(name)
+        if before and before == describe(before):
+            return before
+
+        def work(db: SqliteDatabase) -> Collection:
+            table = self.read_schema(db).table(name)
+            target = describe(table.collection)
+            if target != table.collection:
+                self.reshape(db, table, target)
+            return target
+
+        return await self.write(work)
+
     def create(self, db: SqliteDatabase, name: str) -> Table:
         check_collection_name(name)
         db.execute("INSERT INTO collections (name, about) VALUES (?, '{}')", (name,))

@@ -89,6 +89,16 @@ class SqliteLoads:
         while await self._collections.write(work) == ADOPT_BATCH:
             pass
 
+    async def is_shared(self, load: Load, collection: str) -> bool:
+        def work(db: SqliteDatabase) -> bool:
+            table = self._collections.table(db, collection)
+            # Two ranges: the index on the source answers each of them with its first entry.
+            sql = f"SELECT EXISTS (SELECT 1 FROM {table.name} WHERE source < ?1)"
+            sql += f" OR EXISTS (SELECT 1 FROM {table.name} WHERE source > ?1)"
+            return bool(fetch_value(db, sql, (load.source,)))
+
+        return await self._collections.write(work)
+
     async def put(self, load: Load, collection: str, puts: Sequence[Put]) -> LoadResult:
         ids = [put.id for put in puts]
 
