@@ -111,7 +111,7 @@ def test_alike_doubts_are_one_line_with_the_first_place(capsys) -> None:
 
     assert [(group.first.place, group.count) for group in group_doubts(doubts)] == [("p.csv:17", 3)]
     lines = capsys.readouterr().out.splitlines()
-    assert '  3 values of price, first at p.csv:17: "ask" is not a number' in lines
+    assert '  3 values of price, first at p.csv:17: "ask": is not a number' in lines
     assert '    Settle it with [collections.p.fields.price] type = "string"' in lines
     assert "  … and 9 more doubts" in lines
     assert lines[-1] == "Not all is well: 12 values are in doubt; see above."

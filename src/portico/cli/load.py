@@ -23,6 +23,7 @@ READING = "How sources are read"
 TABLES = "Databases and tables"
 CRAWLING = "Web sites"
 REPORTING = "Report"
+IN_MEMORY = "sqlite:///:memory:"
 
 
 def load(
@@ -117,7 +118,8 @@ def load(
     from portico.cli.load_report import make_report, print_failures, print_report, report_json
     from portico.sources.registry import SourceOptions
 
-    config = load_config(site, store, is_filled=not dry_run)
+    # A dry run of SOURCE opens no store, and needs no site.
+    config = load_config(site, store or (IN_MEMORY if dry_run and sources else None), is_filled=not dry_run)
     options = SourceOptions(
         format=format,
         encoding=encoding,

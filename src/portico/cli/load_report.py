@@ -29,6 +29,7 @@ MAX_GROUPS = 20  # of doubts, as lines
 MAX_REMARKS = 20
 MAX_NAME = 40  # characters of a field's name in a table
 MAX_VALUE = 60  # characters of a value
+QUESTIONS = "Questions to try"
 COUNTS = ("added", "changed", "unchanged", "removed", "failed")
 
 
@@ -134,15 +135,15 @@ def print_report(report: Report, options: Sequence[str] = (), *, is_dry: bool = 
     """
     for source in report.sources:
         _print_source(source, is_dry=is_dry)
-    _print_notes(report, options)
+    _print_notes(report, options, "Questions to try once it is loaded" if is_dry else QUESTIONS)
     _say(_last_line(report.sources, is_dry=is_dry), "green" if report.is_lossless else "yellow")
 
 
-def _print_notes(report: Report, options: Sequence[str] = ()) -> None:
+def _print_notes(report: Report, options: Sequence[str], title: str = QUESTIONS) -> None:
     """Print remarks, doubts and questions."""
     _print_list("Remarks", list(_remark_lines(report.sources)))
     _print_list("Doubts", list(_doubt_lines(report.sources)))
-    _print_list("Questions to try", [_ask_command(question, options) for question in report.questions])
+    _print_list(title, [_ask_command(question, options) for question in report.questions])
 
 
 def _ask_command(question: str, options: Sequence[str]) -> str:
@@ -237,10 +238,14 @@ def _doubt_lines(sources: Sequence[LoadReport]) -> Iterator[str]:
 def _doubt_line(group: DoubtGroup) -> str:
     doubt, value = group.first, f'"{_cut(_one_line(group.first.value), MAX_VALUE)}"' if group.first.value else ""
     if group.count > 1:
-        return f"{group.count:,} values of {doubt.field}, first at {doubt.place}: {value} {doubt.reason}"
+        return f"{group.count:,} values of {doubt.field}, first at {doubt.place}: {_join(value, doubt.reason)}"
     if doubt.field:
-        return f"{doubt.place}: {doubt.field} {value} {doubt.reason}"
+        return f"{doubt.place}: {_join(doubt.field, value, doubt.reason)}"
     return f"{doubt.place}: {doubt.reason}{f' ({value})' if value else ''}"
+
+
+def _join(*parts: str) -> str:
+    return ": ".join(filter(None, parts))
 
 
 def _last_line(sources: Sequence[LoadReport], *, is_dry: bool) -> str:
