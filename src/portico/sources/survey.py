@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from portico.items import content_hash, problem_with
 from portico.sources.columns import Profile
+from portico.sources.names import check_names
 from portico.sources.records import BadRecord, Doubt, Entry, Link, Record, Remark, Source
 from portico.sources.reports import MAX_DOUBTS, MAX_FAILURES, MAX_REMARKS, LoadReport
 from portico.sources.spool import Spool
@@ -32,7 +33,7 @@ class Survey:
     def read_batch(self) -> bool:
         """Read a batch, limited in count, size and time; return False at the end of the source."""
         if self._entries is None:
-            self._entries = self.source.records()
+            self._entries = check_names(self.source.records(), self.collection)
         deadline = time.monotonic() + BATCH_SECONDS
         size = 0
         for number, entry in enumerate(self._entries, 1):
