@@ -93,7 +93,7 @@ class Site:
         self._schema: Mapping[str, Collection] | None = None
         self._catalog = Catalog({}, {})
         rates = Rates(self.limits, finder.store.meters.take)
-        self._guard = Guard(finder.store, safety or Safety(), self._agent_operations, record, show or _discard_code)
+        self._guard = Guard(finder.store, safety or Safety(), self._agent_operations, record, show)
         self._gate = Gate(
             lambda: self.catalog, self._refresh, self.limits, rates, record, self._guard, identity.refresh
         )
@@ -382,10 +382,6 @@ class Site:
     async def task_of(self, operation: str, key: str, caller: Caller) -> Task | None:
         """Return the task that this caller started with an idempotency key, if any."""
         return await self._calls.task_of(operation, key, caller)
-
-
-def _discard_code(_: PendingChallenge, __: VerificationCode) -> None:
-    """Deliver no code: without a channel, codes are shown only to callers who ask for them."""
 
 
 def _mark_memory_refused(event: Event) -> Event:

@@ -170,13 +170,10 @@ def _facts_by_words(question: str, items: Sequence[Item], phrases: Phrases) -> t
     """Return the only item that has the fact and all other words in its name: "when does the library open"."""
     languages = _languages(items, phrases)
     terms = _terms(reduce(lambda rest, fact: fact.cue.sub(" ", rest), FACTS, question), languages)
-    candidates = [item for item in items[:MAX_ITEMS] if terms and _has_all(terms, _stems(_name(item), languages))]
+    names = [(item, _stems(_name(item), languages)) for item in items[:MAX_ITEMS] if terms]
+    candidates = [item for item, stems in names if all(_shares(term, stems) for term in terms)]
     matches = [(item, facts) for item in candidates if (facts := _select_facts(question, item, phrases))]
     return matches[0] if len(matches) == 1 else None
-
-
-def _has_all(terms: Sequence[Term], stems: Stems) -> bool:
-    return all(_shares(term, stems) for term in terms)
 
 
 def _select_facts(question: str, item: Item, phrases: Phrases) -> list[str]:

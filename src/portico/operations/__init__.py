@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field
@@ -489,7 +489,7 @@ def collection_operations(collection: Collection) -> list[Operation]:
 
     async def get_item(context: Context, params: GetParams) -> dict[str, Any]:
         item = await context.get(name, params.id)
-        return render_item(_project_params(item, params.fields, context))
+        return render_item(project(item, params.fields, context.finder.store.collections.schema[item.collection]))
 
     async def create_item(_: Context, params: CreateParams) -> LastWrite:
         id = params.id or secrets.token_hex(8)
@@ -553,10 +553,6 @@ def collection_operations(collection: Collection) -> list[Operation]:
 
 def _where(raw: Mapping[str, Any]) -> Filter:
     return parse_filter(raw) if raw else MATCH_ALL
-
-
-def _project_params(item: Item, fields: Sequence[str], context: Context) -> Item:
-    return project(item, fields, context.finder.store.collections.schema[item.collection])
 
 
 def _check_input(verb: str, collection: Collection, params: CreateParams | UpdateParams) -> None:

@@ -30,7 +30,9 @@ def _simple(schema: Schema, parts: Mapping[str, Schema]) -> Schema:
         options = simplified.pop("anyOf")
         if "type" in simplified:  # the one published form of several that are accepted
             return simplified
-        return {**_one([_simple(part, parts) for part in options if part != {"type": "null"}]), **simplified}
+        values = [_simple(part, parts) for part in options if part != {"type": "null"}]
+        # Not every client knows lists of types, so several options allow anything.
+        return {**(values[0] if len(values) == 1 else {}), **simplified}
     if "items" in simplified:
         simplified["items"] = _simple(simplified["items"], parts)
     if isinstance(simplified.get("additionalProperties"), dict):
@@ -38,8 +40,3 @@ def _simple(schema: Schema, parts: Mapping[str, Schema]) -> Schema:
     if "properties" in simplified:
         simplified["properties"] = {name: _simple(part, parts) for name, part in simplified["properties"].items()}
     return simplified
-
-
-def _one(options: list[Schema]) -> Schema:
-    """Return options as one schema. Not every client knows lists of types, so several options allow anything."""
-    return options[0] if len(options) == 1 else {}

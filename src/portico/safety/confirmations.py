@@ -78,7 +78,11 @@ class Confirmations:
         entry = ConfirmationRequest(
             size=len(msgspec.json.encode(draft)), stored_until=draft.expires + RETENTION, execution=draft.execution
         )
-        stored = {id: other for id, other in agent.requests.items() if id != draft.id and _is_stored(other, now)}
+        stored = {
+            id: other
+            for id, other in agent.requests.items()
+            if id != draft.id and other.stored_until is not None and now < other.stored_until
+        }
         if entry.size + sum(other.size for other in stored.values()) > MAX_BYTES:
             return RateLimited(
                 f"The calls of one caller waiting for approval may have {MAX_BYTES} bytes in total",
@@ -531,10 +535,6 @@ def _drop_request(agent: AgentRecord, id: str) -> AgentRecord:
         approved=_without(agent.approved, id),
         requests=_without(agent.requests, id),
     )
-
-
-def _is_stored(request: ConfirmationRequest, now: datetime) -> bool:
-    return request.stored_until is not None and now < request.stored_until
 
 
 def _without(entries: Mapping[str, T], id: str) -> dict[str, T]:

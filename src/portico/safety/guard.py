@@ -71,8 +71,8 @@ class UsedStep:
         return cls(execution, int(number))
 
 
-def _ignore_code(_: PendingChallenge, __: VerificationCode) -> None:
-    """The default for sites that show codes only on request."""
+def _discard_code(_: PendingChallenge, __: VerificationCode) -> None:
+    """Deliver no code: without a channel, codes are shown only to callers who ask for them."""
 
 
 class Guard:
@@ -82,14 +82,14 @@ class Guard:
         settings: Safety,
         operations: Callable[[], Mapping[str, Operation]],
         record: Recorder,
-        show: Callable[[PendingChallenge, VerificationCode], None] = _ignore_code,
+        show: Callable[[PendingChallenge, VerificationCode], None] | None = None,
         clock: Callable[[], datetime] = now,
     ) -> None:
         self.settings = settings
         self._store = store
         check_patterns(settings)
         context = SafetyContext(
-            RecordStore(store.audit, record), settings, Policies(settings), store.secret, show, clock
+            RecordStore(store.audit, record), settings, Policies(settings), store.secret, show or _discard_code, clock
         )
         self._context = context
         self._confirmations = Confirmations(context)
@@ -274,7 +274,9 @@ class Guard:
         def work(transaction: Transaction) -> None:
             agent = transaction.get(AgentRecord, caller.rate_key)
             if agent:
-                self._context.save_agent(transaction, _with_outcome(agent, used_step, failed=failed))
+                outcome = "failure" if failed else "success"
+                agent = _update_step(agent, used_step, lambda step: replace(step, outcome=outcome))
+                self._context.save_agent(transaction, agent)
 
         await self._context.records.update([(AgentRecord, caller.rate_key)], work)
 
@@ -361,10 +363,6 @@ def _use_step(agent: AgentRecord, run: AgentRun, step: StepRecord) -> AgentRecor
     agent = _update_step(agent, UsedStep(run.id, step.number), lambda item: replace(item, used=True))
     others = tuple(item for item in agent.notices if item.metadata.operation != step.operation)
     return replace(agent, notices=others)
-
-
-def _with_outcome(agent: AgentRecord, used_step: UsedStep, *, failed: bool) -> AgentRecord:
-    return _update_step(agent, used_step, lambda item: replace(item, outcome="failure" if failed else "success"))
 
 
 def _update_step(agent: AgentRecord, used_step: UsedStep, change: Callable[[StepRecord], StepRecord]) -> AgentRecord:

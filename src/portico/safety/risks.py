@@ -482,11 +482,10 @@ def hits(text: str) -> Iterator[RiskHit]:
 @cache
 def _expressions() -> "tuple[tuple[Risk | Nearby, re2.Pattern], ...]":
     alone = ((risk, any_pattern(risk.wordings.split(","))) for risk in RISKS)
-    return (*alone, *((near, _expression(near)) for near in NEARBY))
-
-
-def _expression(near: Nearby) -> "re2.Pattern":
-    return near_pattern(near.before, near.after, near.between, near.others, near.closing)
+    together = (
+        (near, near_pattern(near.before, near.after, near.between, near.others, near.closing)) for near in NEARBY
+    )
+    return (*alone, *together)
 
 
 def name_hits(names: set[str]) -> Iterator[RiskHit]:

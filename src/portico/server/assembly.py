@@ -53,11 +53,6 @@ def open_answering_model(config: Config) -> LanguageModel | None:
     return open_language_model(config.ask.model, secret=secret)
 
 
-def _ask_options(config: Config) -> AskOptions:
-    ask = config.ask
-    return AskOptions(config.site.language, ask.clarify, ask.patience, ask.near, ask.prompt, ask.candidates)
-
-
 @asynccontextmanager
 async def open_site(
     config: Config,
@@ -136,7 +131,7 @@ async def _site(
         _agents(config, finder.store),
         finder.store.keys.get,
     )
-    operations = await site_operations(config, finder.store)
+    operations, ask = await site_operations(config, finder.store), config.ask
     return Site(
         config.site.name,
         finder,
@@ -144,7 +139,7 @@ async def _site(
         config.limits,
         operations,
         record,
-        ask_options=_ask_options(config),
+        ask_options=AskOptions(config.site.language, ask.clarify, ask.patience, ask.near, ask.prompt, ask.candidates),
         model=model,
         safety=config.safety,
         show=show,

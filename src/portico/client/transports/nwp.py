@@ -214,29 +214,28 @@ class QueryOptions(TypedDict, total=False):
     rows: bool  # records as objects with the fields as attributes, which are faster to decode
 
 
-def _query_frame(wishes: QueryOptions, anchor: str | None, *, stream: bool = False) -> QueryFrame:
-    order = [OrderKey(key.removeprefix("-"), "DESC" if key.startswith("-") else "ASC") for key in _order_keys(wishes)]
+def _query_frame(options: QueryOptions, anchor: str | None, *, stream: bool = False) -> QueryFrame:
+    keys = options.get("order", ())
+    order = [
+        OrderKey(key.removeprefix("-"), "DESC" if key.startswith("-") else "ASC")
+        for key in ((keys,) if isinstance(keys, str) else keys)
+    ]
     return QueryFrame(
         anchor_ref=anchor,
-        auto_anchor=wishes.get("auto_anchor"),
+        auto_anchor=options.get("auto_anchor"),
         stream=stream or None,
-        aggregate=wishes.get("aggregate"),
-        filter=wishes.get("filter"),
-        fields=list(wishes.get("fields", ())) or None,
-        limit=wishes.get("limit"),
-        cursor=wishes.get("cursor") or None,
+        aggregate=options.get("aggregate"),
+        filter=options.get("filter"),
+        fields=list(options.get("fields", ())) or None,
+        limit=options.get("limit"),
+        cursor=options.get("cursor") or None,
         order=order or None,
-        vector_search=wishes.get("vector"),
-        token_budget=wishes.get("budget"),
-        tokenizer=wishes.get("tokenizer"),
-        depth=wishes.get("depth"),
+        vector_search=options.get("vector"),
+        token_budget=options.get("budget"),
+        tokenizer=options.get("tokenizer"),
+        depth=options.get("depth"),
         request_id=str(uuid.uuid4()),
     )
-
-
-def _order_keys(wishes: QueryOptions) -> Sequence[str]:
-    order = wishes.get("order", ())
-    return (order,) if isinstance(order, str) else order
 
 
 # Parsing of frames
@@ -430,11 +429,11 @@ class Node:
 
     # Queries
 
-    async def query(self, **wishes: Unpack[QueryOptions]) -> Answer:
+    async def query(self, **options: Unpack[QueryOptions]) -> Answer:
         """Return one page. If the schema has changed, the new one is used from now on."""
-        anchor = await self._reference(wishes)
-        reader = self._reader_for(wishes, anchor)
-        request = _query_frame(wishes, anchor and anchor.id)
+        anchor = await self._reference(options)
+        reader = self._reader_for(options, anchor)
+        request = _query_frame(options, anchor and anchor.id)
         frame = expect_caps(await self._transport.ask("query", request, self._timeout, reader))
         if anchor and reader:
             return self._answer(self._with_typed_records(frame, anchor, reader))
@@ -443,31 +442,31 @@ class Node:
             raise BadAnswer("The answer is not NWP: a record is not an object")
         return answer
 
-    async def pages(self, **wishes: Unpack[QueryOptions]) -> AsyncGenerator[Answer]:
+    async def pages(self, **options: Unpack[QueryOptions]) -> AsyncGenerator[Answer]:
         """Yield all pages in order."""
         while True:
-            answer = await self.query(**wishes)
+            answer = await self.query(**options)
             yield answer
             if not answer.next_cursor:
                 return
-            if answer.next_cursor == wishes.get("cursor"):
+            if answer.next_cursor == options.get("cursor"):
                 raise BadAnswer("The cursor of the next page is that of this page")
-            wishes["cursor"] = answer.next_cursor
-            if answer.inline and "anchor" in wishes:
-                wishes["anchor"] = answer.inline.id
+            options["cursor"] = answer.next_cursor
+            if answer.inline and "anchor" in options:
+                options["anchor"] = answer.inline.id
 
-    async def records(self, **wishes: Unpack[QueryOptions]) -> AsyncGenerator[Record]:
+    async def records(self, **options: Unpack[QueryOptions]) -> AsyncGenerator[Record]:
         """Yield the records of all pages."""
-        async with aclosing(self.pages(**wishes)) as pages:
+        async with aclosing(self.pages(**options)) as pages:
             async for page in pages:
                 for record in page.records:
                     yield record
 
-    async def stream(self, **wishes: Unpack[QueryOptions]) -> AsyncGenerator[Part]:
+    async def stream(self, **options: Unpack[QueryOptions]) -> AsyncGenerator[Part]:
         """Yield all results of a query in parts. Closing the stream cancels the work of the node."""
-        anchor = await self._reference(wishes)
-        frame = _query_frame(wishes, anchor and anchor.id, stream=True)
-        reader = self._reader_for(wishes, anchor)
+        anchor = await self._reference(options)
+        frame = _query_frame(options, anchor and anchor.id, stream=True)
+        reader = self._reader_for(options, anchor)
         due = 0
         async with aclosing(self._transport.frames("stream", frame, self._timeout, reader)) as frames:
             async for item in frames:
@@ -478,14 +477,14 @@ class Node:
                 due += 1
         raise NotReached("The stream ended early")
 
-    async def _reference(self, wishes: QueryOptions) -> Anchor | None:
+    async def _reference(self, options: QueryOptions) -> Anchor | None:
         """Return the schema of a query. It is fetched only if needed."""
-        id = wishes.get("anchor")
-        if id and wishes.get("rows"):
+        id = options.get("anchor")
+        if id and options.get("rows"):
             return self._anchors.get(id) or await self.schema(id)
         if id:
             return Anchor(id, {})
-        if self._anchor is None and (wishes.get("rows") or not self._transport.is_addressed):
+        if self._anchor is None and (options.get("rows") or not self._transport.is_addressed):
             return await self.schema()
         return self._anchor
 
@@ -498,9 +497,9 @@ class Node:
             raise BadAnswer("The records are not as their schema says")
         return msgspec.structs.replace(frame, data=_read(reader, frame))
 
-    def _reader_for(self, wishes: QueryOptions, anchor: Anchor | None) -> RecordReader | None:
+    def _reader_for(self, options: QueryOptions, anchor: Anchor | None) -> RecordReader | None:
         """Return the decoder of the records, if the query asks for rows and their schema is known."""
-        return self._reader(anchor) if anchor and wishes.get("rows") and not wishes.get("aggregate") else None
+        return self._reader(anchor) if anchor and options.get("rows") and not options.get("aggregate") else None
 
     def _reader(self, anchor: Anchor) -> RecordReader:
         reader = self._readers.get(anchor.id)

@@ -31,6 +31,7 @@ def agent_card(site: Site, config: Config, base: str) -> Shown:
     """Return the card of a site at this address."""
     url, push = f"{base}{RPC_PATH}", config.section(A2aSettings).push
     about = config.site
+    operations = [operation for operation in site.own_operations if operation.danger != Danger.FORBIDDEN]
     return {
         "name": site.name,
         "description": about.description or f"Answers questions about {site.name}.",
@@ -47,7 +48,7 @@ def agent_card(site: Site, config: Config, base: str) -> Shown:
         "defaultOutputModes": [TEXT, JSON],
         "securitySchemes": _schemes(config),
         **_requirements(config),
-        "skills": [_ask_skill(site.catalog), *_operation_skills(site)],
+        "skills": [_ask_skill(site.catalog), *map(_skill, operations[:MAX_SKILLS])],
     }
 
 
@@ -93,11 +94,6 @@ def _ask_skill(catalog: Catalog) -> Shown:
         "inputModes": [TEXT, JSON],
         "outputModes": [TEXT, JSON],
     }
-
-
-def _operation_skills(site: Site) -> list[Shown]:
-    operations = [operation for operation in site.own_operations if operation.danger != Danger.FORBIDDEN]
-    return [_skill(operation) for operation in operations[:MAX_SKILLS]]
 
 
 def _skill(operation: Operation) -> Shown:

@@ -276,12 +276,9 @@ def _check_input(data: Mapping[str, Any], operation: AqlOperation) -> None:
     if valid is not None:
         unknown = [name for name in data if name not in valid]
     else:
-        unknown = [name for name in data if name in _identifiers(operation)]
+        identifiers = {ID}
+        if operation.kind is Kind.UPDATE:
+            identifiers.update(param.name for param in operation.params if param.required and param.name != INPUT)
+        unknown = [name for name in data if name in identifiers]
     if unknown:
         raise unknown_fields(unknown, valid or ())
-
-
-def _identifiers(operation: AqlOperation) -> set[str]:
-    if operation.kind is not Kind.UPDATE:
-        return {ID}
-    return {ID, *(param.name for param in operation.params if param.required and param.name != INPUT)}

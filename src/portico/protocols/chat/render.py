@@ -75,7 +75,7 @@ class ChatAccumulator:
     interpretation: InterpretationEvent | None = None
     clarify: ClarificationEvent | None = None
     task: Task | None = None
-    did: OperationEvent | None = None
+    completion: OperationEvent | None = None
     finished: EndEvent | None = None
     pieces: list[str] = field(default_factory=list[str])
     marks: dict[str, float] = field(default_factory=dict[str, float])  # milliseconds until a step was done
@@ -96,7 +96,7 @@ class ChatRenderer:
     @property
     def kind(self) -> str:
         state = self.state
-        by_event = {"elicitation": state.clarify, "promise": state.task, "action": state.did}
+        by_event = {"elicitation": state.clarify, "promise": state.task, "action": state.completion}
         return next((kind for kind, event in by_event.items() if event), "answer")
 
     @property
@@ -119,7 +119,7 @@ class ChatRenderer:
             case TextEvent():
                 return self._say(event)
             case OperationEvent():
-                state.did = event
+                state.completion = event
             case TaskEvent(task):
                 state.task = task
             case EndEvent():
@@ -155,8 +155,8 @@ class ChatRenderer:
             return clarification_text(state.clarify).translate(_BRACKETS)
         if state.task:
             return (state.task.message or speech.working).translate(_BRACKETS)
-        if state.did:
-            return _deed(state.did, speech, self.options.context).translate(_BRACKETS)
+        if state.completion:
+            return _outcome_text(state.completion, speech, self.options.context).translate(_BRACKETS)
         if self.points.items:
             return "\n".join(self._item_lines())
         notes = state.finished.notes if state.finished else ()
@@ -210,7 +210,7 @@ class ChatRenderer:
             "items": self.points.items,
             "elicitation": render_elicitation(state.clarify) if state.clarify else None,
             "promise": _promise(state.task) if state.task else None,
-            "action": render_completed_action(state.did, options.context) if state.did else None,
+            "action": render_completed_action(state.completion, options.context) if state.completion else None,
             "not_applicable": dict(options.overrides.unused) or None,
             "ignored": ignored[:50] or None,
             "notes": list(finished.notes) if finished and finished.notes else None,
@@ -300,10 +300,10 @@ def _promise(task: Task) -> Shown:
     }
 
 
-def _deed(did: OperationEvent, speech: Phrases, context: RenderContext) -> str:
-    """Return what an operation did, as text."""
-    text = shorten(render_result(render_completed_action(did, context).get("result"), did.about, speech), MAX_RESULT)
-    return f"{words_of(did.operation).capitalize()}: {text or '✓'}"
+def _outcome_text(done: OperationEvent, phrases: Phrases, context: RenderContext) -> str:
+    result = render_completed_action(done, context).get("result")
+    text = shorten(render_result(result, done.about, phrases), MAX_RESULT)
+    return f"{words_of(done.operation).capitalize()}: {text or '✓'}"
 
 
 Done: TypeAlias = Callable[[], Awaitable[None]]
