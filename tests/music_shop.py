@@ -1,9 +1,19 @@
 """A database in the shape of Chinook: artists, albums, tracks, customers and invoices, on SQLite and PostgreSQL."""
 
 import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import psycopg
+
+from portico.protocols import parse_config
+from portico.server.assembly import Parts, open_site
+from portico.sources.ingest import load_sources
+from portico.store import open_store
+from portico.telemetry import discard
 
 SCHEMA = """
 CREATE TABLE "Artist" ("ArtistId" INTEGER PRIMARY KEY, "Name" VARCHAR(120));
@@ -91,3 +101,22 @@ def fill_postgres(url: str) -> str:
     with psycopg.connect(url) as connection:
         connection.execute(SCHEMA + ROWS)
     return url
+
+
+@asynccontextmanager
+async def opened_shop(store_url: str, database: str, **settings: Any) -> AsyncIterator[Parts]:
+    """A site with all tables of a database."""
+    config = parse_config(
+        {
+            "search": {"embedder": "none:"},
+            "store": {"url": store_url},
+            "limits": {"anonymous_per_minute": 1_000_000},
+            "source": [{"url": database, "all_tables": True}],
+            **settings,
+        }
+    )
+    store = await open_store(config.store_url)
+    await load_sources(config, store, discard)
+    await store.close()
+    async with open_site(msgspec.structs.replace(config, source=[]), background=False) as parts:
+        yield parts

@@ -1,21 +1,15 @@
 """Questions that name an item of another collection: they are answered exactly, over the links between the two."""
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import pytest_asyncio
 from tests.ask.conftest import Asked
 from tests.databases import empty_database
-from tests.music_shop import TABLES, fill_postgres, make_sqlite
-
-from portico.protocols import parse_config
-from portico.server.assembly import open_site
-from portico.sources.ingest import load_sources
-from portico.store import open_store
-from portico.telemetry import discard
+from tests.music_shop import TABLES, fill_postgres, make_sqlite, opened_shop
 
 QUESTIONS = {
     "albums by Queen": ("Album", {"6", "7", "8"}, "artist: Queen"),
@@ -30,26 +24,15 @@ QUESTIONS = {
 }
 
 
-async def open_shop(folder: Path, database: str, **settings: Any) -> AsyncIterator[Asked]:
-    config = parse_config(
-        {
-            "search": {"embedder": "none:"},
-            "store": {"url": f"sqlite:///{folder / 'site.db'}"},
-            "limits": {"anonymous_per_minute": 1_000_000},
-            "source": [{"url": database, "all_tables": True}],
-            **settings,
-        }
-    )
-    store = await open_store(config.store_url)
-    await load_sources(config, store, discard)
-    await store.close()
-    async with open_site(msgspec.structs.replace(config, source=[]), background=False) as parts:
+@asynccontextmanager
+async def asked_shop(store: str, database: str | Path, **settings: Any) -> AsyncIterator[Asked]:
+    async with opened_shop(store, str(database), **settings) as parts:
         yield Asked(parts, parts.site.access.anonymous_caller("192.0.2.1"))
 
 
 @pytest_asyncio.fixture
 async def shop(tmp_path: Path) -> AsyncIterator[Asked]:
-    async for asked in open_shop(tmp_path, str(make_sqlite(tmp_path / "music.db"))):
+    async with asked_shop(f"sqlite:///{tmp_path / 'site.db'}", make_sqlite(tmp_path / "music.db")) as asked:
         yield asked
 
 
@@ -68,10 +51,12 @@ async def test_several_names_limit_together(shop: Asked) -> None:
     assert set((await shop("rock tracks by Queen")).ids) == {"8", "9"}
 
 
-async def test_a_postgresql_source_is_linked_alike(tmp_path: Path, postgres: str) -> None:
-    with empty_database(postgres) as url:
-        async for asked in open_shop(tmp_path, fill_postgres(url)):
+async def test_a_postgresql_source_is_linked_alike(postgres: str) -> None:
+    """Read from PostgreSQL, and kept there."""
+    with empty_database(postgres) as url, empty_database(postgres) as store:
+        async with asked_shop(store, fill_postgres(url)) as asked:
             assert set((await asked("albums by Queen")).ids) == {"6", "7", "8"}
+            assert set((await asked("tracks by Queen")).ids) == {"8", "9", "10"}
 
 
 async def test_an_item_of_the_asked_kind_is_found_by_its_own_title(shop: Asked) -> None:
@@ -88,11 +73,11 @@ async def test_a_name_that_nothing_has_limits_nothing(shop: Asked) -> None:
 
 async def test_a_private_collection_is_no_step_of_a_path(tmp_path: Path) -> None:
     """The playlist would give away which tracks it holds."""
-    music = str(make_sqlite(tmp_path / "music.db"))
-    async for asked in open_shop(tmp_path, music, collections={"Playlist": {"private": True}}):
-        assert (await asked("tracks on the playlist Grunge")).constraints == ()
-    async for asked in open_shop(tmp_path, music, collections={"PlaylistTrack": {"private": True}}):
-        assert (await asked("tracks on the playlist Grunge")).constraints == ()
+    music = make_sqlite(tmp_path / "music.db")
+    for number, name in enumerate(("Playlist", "PlaylistTrack")):
+        store = f"sqlite:///{tmp_path / f'{number}.db'}"
+        async with asked_shop(store, music, collections={name: {"private": True}}) as asked:
+            assert (await asked("tracks on the playlist Grunge")).constraints == ()
 
 
 async def test_every_table_but_those_of_tools_is_a_collection(shop: Asked) -> None:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from itertools import islice
 from typing import Any, cast
@@ -95,11 +95,23 @@ def collection_title(collection: Collection) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkingGroup:
+    """The first items of a collection that link to an item through a field."""
+
+    collection: Collection
+    field: str
+    items: Sequence[Item]
+    has_more: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ItemExtras:
-    """What a page shows besides its item: actions, and similar items."""
+    """What a page shows besides its item: actions, items that are linked with it, and similar items."""
 
     actions: Sequence[Action] = ()
     near: Sequence[Item] = ()
+    links: Mapping[str, Sequence[Item]] = field(default_factory=dict[str, Sequence[Item]])  # by field
+    linking: Sequence[LinkingGroup] = ()
 
 
 def item_page(item: Item, location: PageLocation, linked: Mapping[str, Any], extras: ItemExtras | None = None) -> str:
@@ -114,8 +126,9 @@ def item_page(item: Item, location: PageLocation, linked: Mapping[str, Any], ext
         trail(("/", location.site), (collection_path(location.collection.name), location.title), words=words),
         "<article>",
         _header(item, location, context, beside_item.actions),
-        _body(_body_data(own, item, location.collection), context),
+        _body(_with_references(_body_data(own, item, location.collection), beside_item.links), context),
         "</article>",
+        _linking(beside_item.linking, context),
         _near(beside_item.near, location, context),
         _forms(item, words),
     ]
@@ -227,6 +240,31 @@ def ask_form(about: str, words: Words, collection: str = "") -> str:
         f'<div class="row"><input class="grow" id="q" name="q" dir="auto" required maxlength="1000" autocomplete="off">'
         f'{within}<button class="primary" type="submit">{words.html("ask")}</button></div></form>'
     )
+
+
+def _with_references(data: Mapping[str, Any], links: Mapping[str, Sequence[Item]]) -> Mapping[str, Any]:
+    """Return data in which the ids of linked items are references, with their names and addresses."""
+    shown = dict(data)
+    for name, items in links.items():
+        if name not in data:
+            continue
+        references = [{"name": item_name(item), "url": item_path(item.ref)} for item in items]
+        shown[name] = references if isinstance(data.get(name), list) else references[0]
+    return shown
+
+
+def _linking(groups: Sequence[LinkingGroup], context: DisplayContext) -> str:
+    """Render the items that link here, with a heading for each collection; several of one say through which field."""
+    names = [group.collection.name for group in groups]
+    sections: list[str] = []
+    for group in groups:
+        title = _place(group.collection, context.words)
+        if names.count(group.collection.name) > 1:
+            title += f" · {context.words.label(group.field)}"
+        cards = "".join(card(item, group.collection.type, context, level=3) for item in group.items)
+        rest = '<p class="faint">…</p>' if group.has_more else ""
+        sections.append(f'<section class="near"><h2>{title}</h2><div class="cards">{cards}</div>{rest}</section>')
+    return "".join(sections)
 
 
 def _near(items: Sequence[Item], location: PageLocation, context: DisplayContext) -> str:

@@ -25,8 +25,9 @@ from portico.config import Config, Server
 from portico.errors import SiteError, UnknownCollection
 from portico.items import Item
 from portico.presentation import present
-from portico.protocols.documents import VARY, document, preferred_media_type
+from portico.protocols.documents import VARY, document, preferred_media_type, tag_of
 from portico.protocols.http import base_of
+from portico.protocols.links import describe_links, linked_items, linking_items
 from portico.protocols.problems import make_handler, problem
 from portico.protocols.rendering import item_json_ld
 from portico.query import Condition, Order, Page, Query, reverse_order
@@ -34,7 +35,7 @@ from portico.requests import Caller
 from portico.site import Site
 from portico.web.addresses import COLLECTIONS, item_path
 from portico.web.home import CollectionListing, collection_page, home_page, problem_page
-from portico.web.item import FORMATS, ItemExtras, PageLocation, item_page
+from portico.web.item import FORMATS, ItemExtras, LinkingGroup, PageLocation, item_page
 from portico.web.pictures import PictureHosts
 from portico.web.style import APP_HEADERS, HEADERS, ITEM_HEADERS, headers_with
 
@@ -59,12 +60,13 @@ def routes(site: Site, config: Config, counts: Counts, chat: str) -> list[BaseRo
         # The few ids that no path can carry are in the query.
         item = await site.find_item(request.path_params["id"] or request.query_params.get("id", ""), caller)
         location = make_location(request, site.catalog.collections[item.collection], caller)
+        links = await linked_items(site, item, caller)
         extras = (
             await _extras_of(site, item, location.collection, caller)
             if _negotiate_format(request) == HTML
             else ItemExtras()
         )
-        return _render_item(request, item, location, config.server, extras)
+        return _render_item(request, item, location, config.server, replace(extras, links=links))
 
     async def browse(request: Request, caller: Caller) -> Response:
         collection = await _collection(site, request.path_params["name"], caller)
@@ -102,7 +104,11 @@ async def _extras_of(site: Site, item: Item, collection: Collection, caller: Cal
     after = await site.further_page(replace(onward, where=Condition(ID, "gt", item.id)), NEAR)
     first = await site.further_page(onward, NEAR) if len(after.items) < NEAR else Page()
     near = {operation.id: operation for operation in (*after.items, *first.items) if operation.id != item.id}
-    return ItemExtras(actions, tuple(near.values())[:NEAR])
+    linking = [
+        LinkingGroup(group.collection, group.field, group.items, group.has_more)
+        for group in await linking_items(site, item, caller)
+    ]
+    return ItemExtras(actions, tuple(near.values())[:NEAR], linking=linking)
 
 
 async def _previous_cursor(site: Site, query: Query) -> str:
@@ -155,8 +161,11 @@ def _render_item(request: Request, item: Item, location: PageLocation, server: S
                 headers={**headers, **headers_with(ITEM_HEADERS, location.hosts)},
             )
         case "application/json":
+            links = describe_links(extras.links, {collection.name: collection for collection in location.collections})
             whole = {"id": item.id, "collection": item.collection, "version": item.version, "data": item.data}
-            return answer(msgspec.json.encode(whole), headers=headers, tag=f"{item.version}.json")
+            encoded = msgspec.json.encode({**whole, "links": links} if links else whole)
+            # The titles of linked items change without this item.
+            return answer(encoded, headers=headers, tag=f"{tag_of(encoded) if links else item.version}.json")
         case _:
             return answer(msgspec.json.encode(linked), headers=headers, tag=item.version)
 
