@@ -296,7 +296,7 @@ def _is_unclear(notations: Iterable[Notation]) -> bool:
 
 def _fits(notations: Mapping[Notation, int], decimal: str) -> int:
     other = "," if decimal == "." else "."
-    return sum(count for notation, count in notations.items() if notation.variant != other)
+    return sum(count for notation, count in notations.items() if notation.variant not in {other, f"{other}w"})
 
 
 def _decimal(notations: Mapping[Notation, int]) -> str:
@@ -309,7 +309,7 @@ def _decimal(notations: Mapping[Notation, int]) -> str:
     for notation, count in notations.items():
         if notation.kind is Kind.NUMBER or notation.kind in _AMOUNTS:
             counts[notation.variant] = counts.get(notation.variant, 0) + count
-    points, commas = counts.get(".", 0), counts.get(",", 0)
+    points, commas = (counts.get(mark, 0) + counts.get(f"{mark}w", 0) for mark in (".", ","))
     if points or commas:
         return "." if commas <= (1 - ENOUGH) * points else "," if points <= (1 - ENOUGH) * commas else ""
     unclear = {mark for mark in (".", ",") if f"{mark}?" in counts}

@@ -99,7 +99,11 @@ def currency_of(text: str) -> str:
 
 
 def read_number(text: str) -> Notation | None:
-    """Return how a number without a unit is written; None for any other text."""
+    """Return how a number without a unit is written; None for any other text.
+
+    Its variant is the decimal separator that it shows, with a `w` if it has no decimals, and with a `?` if that may
+    be one of thousands. Whole numbers without a separator have a variant of WHOLE.
+    """
     body = text[1:] if text[0] in "-−+" else text
     match = _NUMBER.fullmatch(body) if len(text) <= MAX_NUMBER else None
     if match is None:
@@ -119,7 +123,9 @@ def read_number(text: str) -> Notation | None:
         case "unclear" | "unclear_mark":
             return Notation(Kind.NUMBER, f"{match['unclear_mark']}?")
         case "comma":
-            return Notation(Kind.NUMBER, ",")
+            return Notation(Kind.NUMBER, "," if "," in body else ",w")
+        case "point":
+            return Notation(Kind.NUMBER, "." if "." in body else ".w")
         case _:
             return Notation(Kind.NUMBER, ".")
 
@@ -142,6 +148,7 @@ def _whole(digits: str, *, is_signed: bool) -> Notation:
     return Notation(Kind.NUMBER, "whole")
 
 
+SHOWN = frozenset({".", ",", ".w", ",w"})  # variants that show a decimal separator
 WHOLE = frozenset({"bit", "small", "year", "seconds", "milliseconds", "whole"})
 
 
@@ -184,8 +191,9 @@ def parse_number(text: str, decimal: str) -> int | float | None:
     notation = read_number(match["number"])
     if notation is None or notation.kind is not Kind.NUMBER:
         return None
-    decimal = decimal or {",": ",", ".?": "", ",?": ""}.get(notation.variant, ".")
-    if not decimal or (notation.variant in {".", ","} and notation.variant != decimal):
+    mark = notation.variant[0] if notation.variant in SHOWN else ""
+    decimal = decimal or ("" if notation.variant.endswith("?") else mark or ".")
+    if not decimal or (mark and mark != decimal):
         return None
     body = match["number"]
     for mark in {".", ",", *_GROUP} - {decimal}:
