@@ -13,6 +13,7 @@ from markdown_it import MarkdownIt
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from portico.sources import jsonld, microdata
+from portico.sources.boilerplate import find_boilerplate, is_notice
 from portico.sources.entities import MAX_NODES, complete, find_subject, is_article, types_of
 from portico.sources.frontmatter import InvalidFrontMatter, read_front_matter
 from portico.sources.html import TooDeep, parse_html
@@ -120,7 +121,7 @@ def records(page: HtmlPage) -> Iterator[Entry]:
     head = PageMetadata(page.tree, base_of(page))
     subject = find_subject(linked, embedded, page.url or head.address())
     entities = subject.entities or list(filter(None, (head.product(),)))
-    blocks = list(iter_text_blocks(_main_element(page.tree)))
+    blocks = main_text(page.tree)
     if len(entities) == 1:
         yield from _single(entities[0], page, head, blocks)
     elif entities:
@@ -152,7 +153,7 @@ def text_of_html(html: str) -> str:
 def passages(page: HtmlPage) -> Iterator[Entry]:
     """Yield the text of a page in passages, whatever data it holds."""
     head = PageMetadata(page.tree, base_of(page))
-    yield from _passages({}, page, head, list(iter_text_blocks(_main_element(page.tree))))
+    yield from _passages({}, page, head, main_text(page.tree))
 
 
 def _single(entity: Fields, page: HtmlPage, head: PageMetadata, blocks: list[TextBlock]) -> Iterator[Entry]:
@@ -299,6 +300,12 @@ def _folded(text: str) -> str:
 def _filled(data: Fields, keep: Fields | None = None) -> Fields:
     """Return the fields that have a value; those of `keep` also without one."""
     return {name: value for name, value in data.items() if value not in ("", None, [], {}) or (keep and name in keep)}
+
+
+def main_text(tree: LexborHTMLParser) -> list[TextBlock]:
+    """Return the text of a page without its menus, footers and the like."""
+    root = _main_element(tree)
+    return [block for block in iter_text_blocks(root, find_boilerplate(root)) if not is_notice(block.text)]
 
 
 def _main_element(tree: LexborHTMLParser) -> LexborNode | None:

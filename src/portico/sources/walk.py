@@ -17,9 +17,7 @@ _BLOCKS = HEADINGS | frozenset((
     "table", "tbody", "tfoot", "thead", "tr", "ul",
 ))
 # fmt: on
-_PERMALINKS = frozenset(
-    ("¶", "§", "#", "🔗", "\u200b", "Anchor", "Link to this heading")
-)  # links of a heading to itself
+_PERMALINKS = frozenset(("¶", "§", "#", "🔗", "\u200b", "Link to this heading"))  # links of a heading to itself
 _SPACED = frozenset(("br", "td", "th"))
 
 
@@ -32,12 +30,15 @@ class TextBlock:
     anchor: str = ""
 
 
-def iter_text_blocks(root: LexborNode | None) -> Iterator[TextBlock]:
-    """Yield the blocks of text under a node, in order. Not recursive, for pages that are deeply nested."""
+def iter_text_blocks(root: LexborNode | None, omitted: frozenset[int] = frozenset()) -> Iterator[TextBlock]:
+    """Yield the blocks of text under a node, in order, without elements of some memory ids.
+
+    Not recursive, for pages that are deeply nested.
+    """
     words: list[str] = []
     heading: LexborNode | None = None
     pre = 0
-    for node, is_start in walk_nodes(root):
+    for node, is_start in walk_nodes(root, omitted):
         tag = node.tag or ""
         if node.is_text_node:
             if heading is None or not _is_permalink(node):
@@ -55,13 +56,13 @@ def iter_text_blocks(root: LexborNode | None) -> Iterator[TextBlock]:
     yield from _block(words, None, is_preformatted=False)
 
 
-def walk_nodes(root: LexborNode | None) -> Iterator[tuple[LexborNode, bool]]:
+def walk_nodes(root: LexborNode | None, omitted: frozenset[int] = frozenset()) -> Iterator[tuple[LexborNode, bool]]:
     """Yield every visible node in document order: (node, True) at its start, (node, False) at an element's end."""
     node = root
     depth = 0
     while node is not None:
         yield node, True
-        inside = None if is_skipped(node) else node.first_child
+        inside = None if is_skipped(node) or node.mem_id in omitted else node.first_child
         if inside is not None:
             node, depth = inside, depth + 1
             continue
