@@ -332,12 +332,16 @@ class Collection:
     details: tuple[str, ...] = ()  # fields to ask the user for when a question is vague
     roles: Mapping[Role, str] = field(default_factory=dict[Role, str])  # the fields that the site file names for roles
     unknown: Literal["refuse", "keep"] = "refuse"  # fields that a caller writes and the collection does not have
-    by_role: Mapping[Role, str] = field(init=False, repr=False, compare=False)  # the path of each role's field
+    by_role: Mapping[Role, Field] = field(init=False, repr=False, compare=False)  # those of the site file first
 
     def __post_init__(self) -> None:
-        named = {spec.role: spec.where for spec in reversed(tuple(self.fields.values())) if spec.role}
-        chosen = {role: self.fields[name].where if name in self.fields else name for role, name in self.roles.items()}
-        object.__setattr__(self, "by_role", {**named, **{role: path for role, path in chosen.items() if path}})
+        own = {spec.role: spec for spec in reversed(tuple(self.fields.values())) if spec.role}
+        chosen = {role: self._role_field(name) for role, name in self.roles.items() if name}
+        object.__setattr__(self, "by_role", {**own, **chosen})
+
+    def _role_field(self, name: str) -> Field:
+        """Return the field that the site file names for a role, also one that no item has yet."""
+        return self._lookup(name) or Field(name, FieldType.ANY, keys=(name,))
 
     @property
     def one(self) -> str:
@@ -366,18 +370,24 @@ class Collection:
 
     def field_for(self, role: Role) -> str:
         """Return the name of the field with a role; empty if there is none."""
-        return self.roles.get(role) or next((spec.name for spec in self.fields.values() if spec.role == role), "")
+        spec = self.by_role.get(role)
+        return spec.name if spec else ""
 
     @property
     def title_fields(self) -> tuple[str, ...]:
         """The fields that name an item: those of the roles, then those that schema.org has for it."""
-        roles = (self.by_role.get(role, "") for role in _NAMING)
+        roles = map(self.field_for, _NAMING)
         return tuple(dict.fromkeys((*filter(None, roles), *TITLES)))
 
     def value_for(self, role: Role, data: Mapping[str, Any]) -> Any:
         """Return what an item has in the field with a role; None without one."""
-        path = self.by_role.get(role)
-        return scalar_at(data, path) if path else None
+        spec = self.by_role.get(role)
+        return spec.value(data) if spec else None
+
+    @property
+    def absent_roles(self) -> Mapping[Role, str]:
+        """The roles that the site file gives to fields that the collection does not have."""
+        return {role: name for role, name in self.roles.items() if name and self._lookup(name) is None}
 
     def title_of(self, data: Mapping[str, Any]) -> str:
         """Return what an item is called; empty if no text of it says.
@@ -398,8 +408,7 @@ class Collection:
         """
         if path == ID:
             return Field(ID, FieldType.STRING)
-        field = self.fields.get(path) or self._below(path, self.fields.get)
-        field = field or self._find(path) or self._below(path, self._find)
+        field = self._lookup(path)
         if field is None:
             shown = path[:MAX_PATH]
             raise UnknownField(
@@ -409,6 +418,10 @@ class Collection:
                 hint=f"Known fields: {', '.join(self.fields) or 'none yet'}.",
             )
         return field
+
+    def _lookup(self, path: str) -> Field | None:
+        field = self.fields.get(path) or self._below(path, self.fields.get)
+        return field or self._find(path) or self._below(path, self._find)
 
     def _below(self, path: str, find: Callable[[str], Field | None]) -> Field | None:
         """Return the field of a path that begins with the name of an object, an array or a field of any type."""

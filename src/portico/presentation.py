@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from portico.catalog import Collection, Field, Role
+from portico.catalog import Collection, Role
 from portico.items import Item, title_of
 
 NAME = "name"
@@ -53,7 +53,7 @@ def _added(data: Mapping[str, Any], collection: Collection) -> Iterator[tuple[st
     for name, (role, alike) in _MEMBERS.items():
         value = collection.value_for(role, data)
         is_chosen = role in collection.roles
-        if value in (None, "", []) or collection.by_role[role] == name:
+        if value in (None, "", []) or collection.field_for(role) == name:
             continue
         if is_chosen or not any(data.get(other) for other in (name, *alike)):
             yield name, value
@@ -66,11 +66,10 @@ def _added(data: Mapping[str, Any], collection: Collection) -> Iterator[tuple[st
 
 def _currency(data: Mapping[str, Any], collection: Collection) -> str:
     """Return the currency of an item's price that its field has and the item does not say."""
-    path = collection.by_role.get("price", "")
-    spec: Field | None = collection.fields.get(collection.field_for("price"))
+    spec = collection.by_role.get("price")
     unit = spec.unit if spec else ""
     is_unsaid = "priceCurrency" not in data and "offers" not in data
-    has_price = bool(path) and collection.value_for("price", data) is not None
+    has_price = collection.value_for("price", data) is not None
     return unit if is_unsaid and has_price and len(unit) == _CURRENCY_LENGTH and unit.isalpha() else ""
 
 

@@ -89,3 +89,18 @@ async def test_words_of_a_title_count_more_than_words_of_a_text() -> None:
         answer = await asked("kettle")
 
         assert answer.ids[0] == "b"
+
+
+async def test_fields_of_any_name_have_roles() -> None:
+    dishes: dict[str, Data] = {
+        "1": {"Recipe Name": "Fish Pie", "Price (U.S. $)": 8.5, "名前": "魚"},
+        "2": {"Recipe Name": "Lemon Tart", "Price (U.S. $)": 4, "名前": "檸檬"},
+    }
+    roles = {"title": "recipe_name", "price": "Price (U.S. $)"}
+    async with opened_small({"dishes": dishes}, {"dishes": {"roles": roles}}) as asked:
+        cheap, told = await asked("dishes under $5"), await asked("tell me about Fish Pie", modes=SAID)
+
+    assert cheap.ids == ["2"]
+    assert cheap.found[0].item.data["name"] == "Lemon Tart"
+    assert told.ids == ["1"]
+    assert told.text.startswith("Fish Pie costs 8.50") or told.text.startswith("Fish Pie: costs 8.50")

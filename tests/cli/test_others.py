@@ -121,6 +121,21 @@ def test_a_good_site_is_well(portico: Portico, tmp_path: Path) -> None:
     assert says["operations"] == "none of its own"
 
 
+def test_a_role_of_a_field_that_no_item_has_fails_the_check(portico: Portico, tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("id,Recipe Name\na,Apple pie\n")
+    source = '[server]\nport = 0\n[[source]]\nurl = "p.csv"\ncollection = "dishes"\n'
+    site(tmp_path, f'{source}[collections.dishes.roles]\ntitle = "recipe_name"\nimage = "Recipe Nme"\n')
+    portico("load")
+
+    done = portico("check", "--json")
+
+    wrong = [each for each in json.loads(done.out)["findings"] if not each["well"]]
+    assert done.code == 1
+    assert [each["what"] for each in wrong] == ["collections.dishes.roles"]
+    assert "the role image names the field 'Recipe Nme', which no item has" in wrong[0]["says"]
+    assert "Recipe Name" in wrong[0]["says"]
+
+
 def test_people_see_what_is_well_and_what_is_not(portico: Portico, tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text("id,name\na,Anjou\n")
     site(tmp_path, '[[source]]\nurl = "gone.csv"\n[collections.fruits]\ntitle = "Fruit"\n')
@@ -266,6 +281,8 @@ def test_a_port_that_cannot_be_is_wrong_usage(portico: Portico, args: tuple[str,
         ("[servr]\nport = 1\n", "has no setting 'servr'"),
         ('[server]\nport = "x"\n', "server.port"),
         ("port = \n", "is not TOML"),
+        ('[collections.dishes.roles]\ntitel = "Name"\n', "titel"),
+        ('[web]\nimages = "*"\n', "web.images"),
     ],
 )
 def test_a_site_file_that_cannot_be_read_is_wrong_usage(portico: Portico, tmp_path: Path, text: str, says: str) -> None:

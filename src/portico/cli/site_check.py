@@ -5,9 +5,10 @@ import shutil
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from portico.catalog import Operation
+from portico.catalog import Collection, Operation, nearest_hint
 from portico.cli.load_report import Report, ask_about
 from portico.cli.sites import site_store
 from portico.config import Config, SourceSettings, database_file
@@ -214,6 +215,9 @@ async def _collections(config: Config, store: Store) -> AsyncIterator[Finding]:
         count = await store.items.count(name, MATCH_ALL)
         fields = ", ".join(f"{f.name} ({f.type})" for f in collection.fields.values())
         yield Finding(f"collection {name}", True, f"{count:,} items; {fields or 'no fields yet'}")
+        roles = config.collection(name).roles
+        for finding in _absent_roles(replace(collection, roles=roles)) if count else ():
+            yield finding
     for name, settings in config.collections.items():
         if not settings.private and not (name in store.collections.schema and await store.items.count(name, MATCH_ALL)):
             yield Finding(
@@ -221,3 +225,11 @@ async def _collections(config: Config, store: Store) -> AsyncIterator[Finding]:
                 False,
                 "is described in the site file but has no items; run portico load",
             )
+
+
+def _absent_roles(collection: Collection) -> Iterator[Finding]:
+    """Yield a finding for each role that the site file gives to a field that no item has."""
+    for role, field in collection.absent_roles.items():
+        near = nearest_hint(field, collection.fields)
+        says = f"the role {role} names the field {field!r}, which no item has{f'. {near}' if near else ''}"
+        yield Finding(f"collections.{collection.name}.roles", False, says)

@@ -281,7 +281,7 @@ def _body_data(own: Item, shown: Item, collection: Collection) -> Mapping[str, A
     description = shown.data.get("description")
     is_lead = isinstance(description, str) and len(description) <= MAX_LEAD
     roles = _IN_HEADER if is_lead else _IN_HEADER - {"description"}
-    header = {collection.by_role.get(role) for role in roles}
+    header = {spec.steps[0] for role, spec in collection.by_role.items() if role in roles and len(spec.steps) == 1}
     rest = {name: value for name, value in own.data.items() if name not in header}
     return {**rest, "image": shown.data["image"]} if "image" in shown.data else rest
 

@@ -185,7 +185,7 @@ class Fields:
     def paths(self, role: str) -> list[str]:
         """Return the paths that have a role: that of the site file, those of schema.org, that of the data."""
         known = [path for path in ROLES.get(role, ()) if self.values.get(path)]
-        own = next((path for name, path in self.collection.by_role.items() if name == role), "")
+        own = next((spec.name for name, spec in self.collection.by_role.items() if name == role), "")
         if not own or (own in known and role not in self.collection.roles) or not self.values.get(own):
             return known
         return list(dict.fromkeys((own, *known) if role in self.collection.roles else (*known, own)))
