@@ -3,9 +3,12 @@
 import json
 from pathlib import Path
 
+import pytest
 from tests.cli.conftest import Portico
+from typer.main import get_command
 
 from portico.catalog import FieldType
+from portico.cli import app
 from portico.cli.load_report import Report as Printed
 from portico.cli.load_report import print_loaded, print_report
 from portico.sources.records import Doubt
@@ -29,7 +32,8 @@ def test_a_dry_run_reports_and_writes_nothing(portico: Portico, tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == ["stock.csv"]
     assert done.out.startswith("stock.csv: 4 items, 0 failed; read in ")
     assert done.out.splitlines()[-1] == "Nothing was written. Not all is well: 1 value is in doubt; see above."
-    assert without_store.out.splitlines()[1:] == done.out.splitlines()[1:]
+    assert without_store.out.splitlines()[1:7] == done.out.splitlines()[1:7]
+    assert without_store.err == ""
 
 
 def test_a_dry_run_and_a_load_and_a_check_have_one_shape(portico: Portico, tmp_path: Path) -> None:
@@ -163,3 +167,96 @@ def test_json_of_a_load_names_no_secret(portico: Portico) -> None:
 
     assert done.code == 6 or "error" in json.loads(done.out)["sources"][1]
     assert "secretpass" not in done.out + done.err
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "load-data.md"
+OPTIONS = sorted(
+    max(param.opts, key=len) for param in get_command(app).commands["load"].params if param.opts[0].startswith("-")
+)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_every_option_is_explained_and_tested(option: str) -> None:
+    tests = "".join(path.read_text("utf-8") for path in Path(__file__).parent.glob("test_*.py"))
+
+    assert f"`{option}" in PAGE.read_text("utf-8")
+    assert f'"{option}"' in tests
+
+
+PRODUCTS = "sku,Product Name,Category,Price\n" + "".join(
+    f"p{number},{colour} {thing},{thing}s,{number}.95\n"
+    for number, (colour, thing) in enumerate(
+        ((colour, thing) for colour in ("Copper", "Cedar", "Linen", "Slate") for thing in ("lamp", "planter", "tray")),
+        7,
+    )
+)
+BOOKS = '[{"id": 1, "title": "Salt Roads", "author": "Mara Lind", "published": "2019-03-18"}, ' + (
+    '{"id": 2, "title": "1984", "author": "George Orwell", "published": "1949-06-08"}]'
+)
+MENU = '{"@type": "Recipe", "@id": "r1", "name": "Lentil soup", "recipeCuisine": "Greek", "totalTime": "PT25M"}\n' + (
+    '{"@type": "Recipe", "@id": "r2", "name": "What is a pie?", "recipeCuisine": "British", "totalTime": "PT80M"}\n'
+)
+BESTELLUNGEN = "Artikel;Warengruppe;Preis\nKupferlampe;Lampen;49,90 €\nLeinentuch;Stoffe;12,50 €\nTablett;Küche;31 €\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "language"),
+    [
+        ("products.csv", PRODUCTS, "en"),
+        ("books.json", BOOKS, "en"),
+        ("menu.jsonl", MENU, "en"),
+        ("artikel.csv", BESTELLUNGEN, "de"),
+        ("articulos.csv", PRODUCTS, "es"),
+        ("articles.csv", PRODUCTS, "fr"),
+        ("produkte.csv", PRODUCTS, "ja"),
+    ],
+)
+def test_every_question_to_try_finds_the_example_that_it_was_made_from(
+    portico: Portico, tmp_path: Path, name: str, text: str, language: str
+) -> None:
+    (tmp_path / name).write_text(text, "utf-8")
+    (tmp_path / "portico.toml").write_text(
+        f'[site]\nlanguage = "{language}"\n[search]\nembedder = "none:"\n[[source]]\nurl = "{name}"\n'
+    )
+
+    dry = portico("load", "--dry-run", "--json").json["questions"]
+    loaded = portico("load", "--json").json["questions"]
+    checked = portico("check", "--json").json["questions"]
+
+    assert dry == loaded
+    assert 2 <= len(loaded) <= 3
+    for question in {*loaded, *checked}:
+        assert portico("ask", question, "--json").json["items"], question
+
+
+def test_options_say_how_many_pages_where_they_are_and_which_rows_belong_together(
+    portico: Portico, web_folder: tuple[Path, str], tmp_path: Path
+) -> None:
+    folder, address = web_folder
+    links = "".join(f'<a href="p{number}.html">{number}</a>' for number in range(5))
+    (folder / "index.html").write_text(f"<title>Start</title><main><p>{links} A shop by the canal.</p></main>")
+    for number in range(5):
+        (folder / f"p{number}.html").write_text(f"<title>Page {number}</title><main><p>About {number}.</p></main>")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "kettle.md").write_text("# Kettle\n\nA kettle of enamel.\n")
+    (tmp_path / "orders.csv").write_text("order,item,pieces\nA1,Mug,2\nA1,Towel,1\nA2,Mug,4\n")
+
+    crawl = ("load", f"site+{address}/", "-c", "pages", "--allow-host", "127.0.0.1", "--delay", "0", *STORE)
+    crawled = portico(*crawl, "--max-pages", "2", "--json").json
+    portico("load", "notes", "--base-url", "https://shop.example/notes/", *STORE)
+    grouped = portico("load", "orders.csv", "--group-by", "order", *STORE, "--json").json
+
+    assert crawled["added"] == 2
+    [note] = portico("query", "notes", *STORE, "--json").json["items"]
+    assert note["url"].startswith("https://shop.example/notes/kettle")
+    assert (grouped["added"], grouped["collections"]["orders"]["items"]) == (2, 2)
+
+
+def test_questions_are_about_different_collections_in_different_ways(portico: Portico, tmp_path: Path) -> None:
+    (tmp_path / "products.csv").write_text(PRODUCTS)
+    (tmp_path / "books.json").write_text(BOOKS)
+
+    questions = portico("load", "products.csv", "books.json", "--dry-run", "--json").json["questions"]
+
+    assert len(questions) == 3
+    assert len({question.split()[0] for question in questions}) > 1

@@ -168,7 +168,7 @@ def example_questions(samples: Sequence[tuple[Collection, Mapping[str, Any]]], l
     tag = best_language(language, tuple(TEMPLATES))
     by_collection = [list(_questions_about(collection, values, tag)) for collection, values in samples]
     # Of each collection another kind of question, before a second one of any.
-    turned = [questions[number % 3 :] + questions[: number % 3] for number, questions in enumerate(by_collection)]
+    turned = [questions[n % 3 :] + questions[: n % 3] for n, questions in enumerate(by_collection)]
     questions = chain.from_iterable(zip_longest(*turned, fillvalue=""))
     return tuple(islice(dict.fromkeys(question for question in questions if question), MAX_QUESTIONS))
 
@@ -186,7 +186,8 @@ def _questions_about(collection: Collection, values: Mapping[str, Any], tag: str
         yield ways.below.format(kind[:1].upper() + kind[1:], _round_up(price))
     word = next((texts[name] for name in _word_fields(collection) if name in texts), "")
     if word:
-        yield ways.about.format(" ".join(word.split()))
+        # In a language without templates for fields, words are found by themselves only.
+        yield (ways.about if ways.first else "{}").format(" ".join(word.split()))
 
 
 def _word_fields(collection: Collection) -> list[str]:
