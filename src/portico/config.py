@@ -247,6 +247,7 @@ class SourceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     delay: Annotated[float, Meta(ge=0)] = 1.0
     auth: SourceAuth | None = None  # of calls of the operations that an OpenAPI document describes
     every: str = ""  # when a server loads it again: an interval such as 30m, or a cron line
+    webhook_secret_env: str = ""  # the environment variable with the secret that its webhooks are signed with
 
 
 class ParamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -18,7 +18,7 @@ from typing import Any, Literal, TextIO, TypeAlias
 
 import msgspec
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from portico.redaction import redact_text
@@ -80,6 +80,15 @@ class SourceLoaded(msgspec.Struct, frozen=True):
     failed: int
 
 
+class SourceRefreshed(msgspec.Struct, frozen=True):
+    """A server has loaded a source, by its schedule or on request, or has failed to."""
+
+    source: str  # its name
+    result: str  # loaded, unchanged or failed
+    items: int
+    error: str = ""
+
+
 class AuditEntryAdded(msgspec.Struct, frozen=True):
     """A line of the audit trail. A copy outside the store lets its digest be compared."""
 
@@ -119,6 +128,7 @@ TelemetryEvent: TypeAlias = (
     | TaskStateChanged
     | StepsDelegated
     | SourceLoaded
+    | SourceRefreshed
     | AuditEntryAdded
     | UnexpectedError
     | FaultResolved
@@ -135,6 +145,7 @@ EVENT_NAMES: Mapping[type[TelemetryEvent], str] = {
     TaskStateChanged: "TaskMoved",
     StepsDelegated: "Delegated",
     SourceLoaded: "Loaded",
+    SourceRefreshed: "Refreshed",
     AuditEntryAdded: "Audited",
     UnexpectedError: "Broke",
     FaultResolved: "Recovered",
@@ -273,6 +284,13 @@ class Histogram:
         self.seconds += seconds
 
 
+class SourceFreshness(msgspec.Struct, frozen=True):
+    """What metrics show of a source."""
+
+    succeeded: float | None  # the time of its last successful load
+    items: int
+
+
 class Metrics(Collector):
     """Counters and durations for Prometheus. Labels are names from the catalog, never from a request.
 
@@ -285,6 +303,8 @@ class Metrics(Collector):
         self._events: defaultdict[type[TelemetryEvent], Counter] = defaultdict(Counter)
         self._calls: defaultdict[tuple[str, str], Counter] = defaultdict(Counter)
         self._seconds: defaultdict[str, Histogram] = defaultdict(Histogram)
+        self._refreshes: defaultdict[tuple[str, str], Counter] = defaultdict(Counter)
+        self._read_freshness: Callable[[], Mapping[str, SourceFreshness]] = dict
         self.registry.register(self)
 
     def __call__(self, event: TelemetryEvent) -> None:
@@ -298,6 +318,8 @@ class Metrics(Collector):
                 case CallFinished(operation=operation, ms=ms, error=error):
                     self._seconds["call"].add(ms / 1000)
                     self._calls[operation, error].value += 1
+                case SourceRefreshed(source=source, result=result):
+                    self._refreshes[source, result].value += 1
                 case (
                     RequestRefused()
                     | TaskStateChanged()
@@ -310,13 +332,23 @@ class Metrics(Collector):
                 ):
                     pass
 
+    def watch_sources(self, read: Callable[[], "Mapping[str, SourceFreshness]"]) -> None:
+        """Read the freshness of sources from here on."""
+        self._read_freshness = read
+
     def collect(self) -> list[Metric]:
+        freshness = self._read_freshness()
+        last = {name: source.succeeded for name, source in freshness.items() if source.succeeded is not None}
+        items = {name: source.items for name, source in freshness.items()}
         with self._lock:
             events = {(EVENT_NAMES[kind],): count for kind, count in self._events.items()}
             return [
                 _counter("portico_events", "Events by kind", ["event"], events),
                 _counter("portico_calls", "Calls", ["operation", "error"], self._calls),
                 _histogram("portico_seconds", "Time taken", "request", self._seconds),
+                _counter("portico_source_refresh", "Loads of sources", ["source", "result"], self._refreshes),
+                _gauge("portico_source_last_success_timestamp_seconds", "When a source was last loaded", last),
+                _gauge("portico_source_items", "Items that the last load of a source read", items),
             ]
 
 
@@ -362,6 +394,7 @@ class TrafficHistory:
                 TaskStateChanged()
                 | StepsDelegated()
                 | SourceLoaded()
+                | SourceRefreshed()
                 | AuditEntryAdded()
                 | FaultResolved()
                 | RequestsCancelled()
@@ -396,6 +429,13 @@ def _counter(name: str, help: str, labels: list[str], counts: Mapping[tuple[str,
     family = CounterMetricFamily(name, help, labels=labels)
     for values, count in counts.items():
         family.add_metric(values, count.value, created=count.since)
+    return family
+
+
+def _gauge(name: str, help: str, values: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(name, help, labels=["source"])
+    for source, value in values.items():
+        family.add_metric([source], value)
     return family
 
 

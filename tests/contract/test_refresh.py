@@ -136,7 +136,7 @@ async def test_after_downtime_it_catches_up_once(store: Store, posts: Path, mana
     await until(lambda: _has(events, 1))
     await asyncio.sleep(0.4)
 
-    assert len(events) == 1
+    assert sum(isinstance(event, SourceLoaded) for event in events) == 1
     info = await last_load(manager)
     assert info.due > datetime.now(UTC)
 
@@ -157,7 +157,7 @@ async def test_of_several_processes_one_loads_a_source_that_is_due(
         await settled(managers[0], number=number)
     await asyncio.sleep(0.4)
 
-    assert sorted(event.collection for event in events) == ["more", "posts"]
+    assert sorted(event.collection for event in events if isinstance(event, SourceLoaded)) == ["more", "posts"]
     assert {info.state for manager in managers for info in await manager.all()} == {"loaded"}
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from portico.catalog import Collection, Operation, nearest_hint
 from portico.cli.load_report import Report, ask_about
 from portico.cli.sites import site_store
-from portico.config import Config, SourceSettings, database_file
+from portico.config import Config, SourceSettings, database_file, secret
 from portico.errors import SiteError
 from portico.operations import check_published
 from portico.protocols import Finding, attempt, protocols
@@ -92,6 +92,8 @@ def _source(config: Config, source: SourceSettings) -> Finding:
         open_configured_source(source, config)
         if source.every:
             parse_schedule(source.every)
+        if source.webhook_secret_env:
+            secret(source.webhook_secret_env)
     except SiteError as error:
         return Finding(f"source {redact_url(source.url)}", False, str(error))
     return Finding(f"source {redact_url(source.url)}", True, "can be opened")

@@ -98,6 +98,7 @@ async def open_site(
         closing.push_async_callback(sources.close)
         if background and restarts and serves:
             sources.open()
+            metrics.watch_sources(sources.freshness)
         yield Parts(config, store, index, site, metrics, traffic, sources, record)
 
 

@@ -4,6 +4,8 @@ are. One source is loaded at a time, by one process of all that serve the site.
 
 import asyncio
 import contextlib
+import hashlib
+import hmac
 import importlib
 import secrets
 import time
@@ -16,9 +18,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from portico.config import Config, SourceSettings
+from portico.config import Config, SourceSettings, secret
 from portico.errors import Conflict, NotFound, SiteError
-from portico.redaction import redact_url
+from portico.redaction import redact_text, redact_url
 from portico.sources.freshness import (
     LoadStatus,
     failed_status,
@@ -35,7 +37,7 @@ from portico.sources.revisions import Revision, SourceUnchanged
 from portico.sources.saved_reports import saved_report
 from portico.sources.schedule import Schedule, next_load, parse_schedule, retry_pause
 from portico.store import Store
-from portico.telemetry import Incident, Recorder, UnexpectedError
+from portico.telemetry import Incident, Recorder, SourceFreshness, SourceRefreshed, UnexpectedError
 
 PROGRESS_SECONDS = 1.0  # between two saves of the progress of a load
 LOOK_SECONDS = 15.0  # at most between two looks at what is due, as other processes save it
@@ -122,9 +124,16 @@ class SourceManager:
         self._lock = asyncio.Lock()
         self._following: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
+        self._secrets: dict[str, bytes] = {}  # of webhooks, by the name of the source
+        self._statuses: dict[str, LoadStatus] = {}  # as they were when this process looked last
 
     def open(self) -> None:
         """Begin to load sources when they are due or requested, until `close`."""
+        self._secrets = {
+            source.name: secret(source.settings.webhook_secret_env).encode()
+            for source in self._sources
+            if source.settings.webhook_secret_env
+        }
         if self._sources:
             self._following = asyncio.create_task(self._follow())
 
@@ -156,6 +165,19 @@ class SourceManager:
         await save_request(self._store.notes, source.settings)
         self._wake.set()
         return await self._describe(source)
+
+    def verify_signature(self, name: str, body: bytes, signature: str) -> bool:
+        """Whether a body is signed with the secret of a source: `sha256=` and its HMAC."""
+        key = self._secrets.get(name)
+        expected = hmac.new(key or secrets.token_bytes(32), body, hashlib.sha256).hexdigest()
+        return hmac.compare_digest(f"sha256={expected}".encode(), signature.encode()) and key is not None
+
+    def freshness(self) -> dict[str, SourceFreshness]:
+        """Return how fresh each source was when this process looked last, by name."""
+        return {
+            name: SourceFreshness(status.succeeded.timestamp() if status.succeeded else None, status.items)
+            for name, status in self._statuses.items()
+        }
 
     def _named(self, name: str) -> ScheduledSource:
         source = next((source for source in self._sources if source.name == name), None)
@@ -204,6 +226,8 @@ class SourceManager:
     async def _due(self, source: ScheduledSource) -> datetime | None:
         """Return when a source is to be loaded, by its schedule or because that was requested."""
         status = await load_status(self._store.notes, source.settings)
+        if status:
+            self._statuses[source.name] = status
         request = await last_request(self._store.notes, source.settings)
         is_interrupted = status is not None and status.is_interrupted
         status = status and status.settle()
@@ -251,7 +275,11 @@ class SourceManager:
             await asyncio.wait([load, lease], return_when=asyncio.FIRST_COMPLETED)
             if not load.done():  # another process has taken over, and saves what becomes of the source
                 return
-            await save_status(self._store.notes, source.settings, load.result())
+            status = load.result()
+            await save_status(self._store.notes, source.settings, status)
+            self._statuses[source.name] = status
+            result = "unchanged" if status.is_unchanged else status.state
+            self._record(SourceRefreshed(source.name, result, status.items, redact_text(status.error)))
         except asyncio.CancelledError:
             await _cancel(load, lease)
             await self._save_interruption(source, begun)

@@ -14,7 +14,7 @@ PROTOCOL: Final = Protocol(
     title="Plain HTTP",
     mount="portico.protocols.rest.routes:mount",
     describe="portico.protocols.rest.description:describe",
-    paths=lambda _: ("/operations", "/operations/", "/tasks/", "/desk", "/desk/"),
+    paths=lambda _: ("/operations", "/operations/", "/tasks/", "/desk", "/desk/", "/hooks/"),
     documents=(
         *("/", "/collections/", "/items/", "/assets/", "/embed.js", "/images/", "/inspect"),
         *("/healthz", "/readyz", "/metrics"),

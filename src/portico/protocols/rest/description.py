@@ -35,7 +35,7 @@ from portico.protocols.openapi import (
     reference,
     response,
 )
-from portico.protocols.rest import desk
+from portico.protocols.rest import desk, hooks
 from portico.protocols.rest.inspector import PATH as INSPECT_PATH
 from portico.protocols.rest.operations import PATH, TASKS_PATH, OperationSummary
 from portico.protocols.schemas import whole_schema
@@ -156,6 +156,7 @@ def _openapi(site: Site, config: Config) -> OpenApi:
             **_operations_and_tasks(),
             **_items(config),
             **_desk(),
+            **_hooks(),
             **_pages(),
             **_health(),
             **{
@@ -366,6 +367,25 @@ def _desk() -> dict[str, Schema]:
         },
         f"{api}/agents/unblock": {"post": unblock},
     }
+
+
+def _hooks() -> dict[str, Schema]:
+    name = parameter("name", "path", {**TEXT, "minLength": 1, "description": "Of a source"}, required=True)
+    signature = parameter(hooks.SIGNATURE, "header", {**TEXT, "description": "sha256= and the HMAC of the body"})
+    shown = content(reference("schemas", "SourceShown"), JSON)
+    refused = problems(400, 401, 403, 404, 413, 429, 503)
+    accepted = response("It will be loaded", shown, location="Where its state is")
+    post = operation(
+        "post_source_hook", DESK, "Have a source loaded again", {202: accepted, **refused}, parameters=[signature]
+    )
+    get = operation(
+        "get_source_hook",
+        DESK,
+        "How fresh a source is",
+        {200: response("The source", shown), **refused},
+        parameters=[signature],
+    )
+    return {f"{hooks.PATH}/{{name}}": {"parameters": [name], "post": post, "get": get}}
 
 
 def _at_desk(id: str, summary: str, schema: str, status: int = 200, **more: Any) -> Schema:

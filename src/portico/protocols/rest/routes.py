@@ -21,7 +21,7 @@ from portico.errors import ConfigError, SiteError
 from portico.protocols import Mounted, Services
 from portico.protocols.edge import FREE
 from portico.protocols.problems import refusal
-from portico.protocols.rest import desk, inspector, items, operations
+from portico.protocols.rest import desk, hooks, inspector, items, operations
 from portico.web import assets
 from portico.web.style import ASSETS
 
@@ -47,6 +47,7 @@ def mount(services: Services) -> Mounted:
             *_health(services),
             *operations.routes(site),
             *desk.routes(site, config, services.sources, services.traffic),
+            *hooks.routes(site, services.sources),
             *inspector.routes(site, chat),
             *items.routes(site, config, services.counts, chat),
             *assets.routes(),
