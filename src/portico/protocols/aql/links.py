@@ -1,5 +1,7 @@
 """Links between items. A field links to an item by its id, @id or url, or by an object with the same name.
 
+A field whose values are the ids of one collection, such as a foreign key, links to nothing else.
+
 Links are read the same way from both ends, so that each one is found from its target too.
 """
 
@@ -8,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
-from portico.catalog import ID, Collection, FieldType
+from portico.catalog import ID, Collection, Field, FieldType
 from portico.items import MAX_ID, TITLES, Item
+from portico.links import linked_ids, linking_filter
 from portico.query import MAX_CONDITIONS, MAX_LIST, MAX_VALUES, Condition, Or, Query
 from portico.requests import Caller
 from portico.site import Site
@@ -35,6 +38,10 @@ class Mention:
     keys: frozenset[str] = frozenset()
     name: str = ""
     types: frozenset[str] = frozenset()
+    target: str = ""  # the collection that holds the item; empty for any
+
+    def leads_to(self, item: Item, key: str) -> bool:
+        return not self.target or (item.collection == self.target and item.id == key)
 
     def may_be(self, item: Item) -> bool:
         """Return whether an item with the same name also has one of the types."""
@@ -67,18 +74,24 @@ def link_fields(collection: Collection) -> list[str]:
     kinds = {FieldType.STRING, FieldType.OBJECT, FieldType.ARRAY, FieldType.ANY}
     fields = collection.fields.values()
     candidates = (field for field in fields if field.type in kinds and not field.path and "." not in field.name)
-    return [field.name for field in candidates if field.name not in OWN]
+    targets = (field.name for field in fields if field.target)
+    return list(dict.fromkeys([*targets, *(field.name for field in candidates if field.name not in OWN)]))
 
 
-def mentions_of(item: Item, relationship: str = "") -> list[Mention]:
-    """Return the references in one field of an item, or in all."""
+def mentions_of(item: Item, relationship: str = "", targets: Mapping[str, Field] | None = None) -> list[Mention]:
+    """Return the references in one field of an item, or in all. `targets` are its fields that hold ids."""
+    fields = targets or {}
     mentions = (
         mention
         for name, value in item.data.items()
-        if name not in OWN and (not relationship or name == relationship)
-        for mention in _read(name, value)
+        if (name in fields or name not in OWN) and (not relationship or name == relationship)
+        for mention in (_read_ids(item, fields[name]) if name in fields else _read(name, value))
     )
     return list(dict.fromkeys(mention for mention, _ in zip(mentions, range(MAX_MENTIONS), strict=False)))
+
+
+def _read_ids(item: Item, field: Field) -> Iterator[Mention]:
+    return (Mention(field.name, frozenset({id}), target=field.target) for id in linked_ids(item.data, field))
 
 
 def _read(name: str, value: Any) -> Iterator[Mention]:
@@ -116,7 +129,7 @@ class LinkFinder:
 
     async def find_outgoing(self, items: Sequence[Item]) -> list[ItemLink]:
         """Return the links out of these items."""
-        mentions = [(item, mention) for item in items for mention in mentions_of(item, self.relationship)]
+        mentions = [(item, mention) for item in items for mention in self._mentions_of(item)]
         items_ = await self._find_targets([mention for _, mention in mentions])
         return _match_links(mentions, items_)
 
@@ -127,20 +140,32 @@ class LinkFinder:
         others: list[Item] = []
         for collection in self._current_collections():
             fields = [field for field in link_fields(collection) if self.relationship in {"", field}]
-            others += await self._find(collection, _mention_conditions(collection, fields, keys, names))
-        mentions = [(other, mention) for other in others for mention in mentions_of(other, self.relationship)]
+            plain = [field for field in fields if not collection.fields[field].target]
+            tests = [
+                *_mention_conditions(collection, plain, keys, names),
+                *_target_conditions([collection.fields[field] for field in fields], items),
+            ]
+            others += await self._find(collection, tests)
+        mentions = [(other, mention) for other in others for mention in self._mentions_of(other)]
         return _match_links(mentions, items)
 
+    def _mentions_of(self, item: Item) -> list[Mention]:
+        collection = self.site.catalog.collections.get(item.collection)
+        fields = collection.fields.values() if collection else ()
+        return mentions_of(item, self.relationship, {field.name: field for field in fields if field.target})
+
     async def _find_targets(self, mentions: Sequence[Mention]) -> list[Item]:
-        keys = sorted({key for mention in mentions for key in mention.keys})
+        keys = sorted({key for mention in mentions if not mention.target for key in mention.keys})
         names = sorted({mention.name for mention in mentions if mention.name})
         items: list[Item] = []
         for collection in self._current_collections() if mentions else ():
+            ids = sorted({key for mention in mentions if mention.target == collection.name for key in mention.keys})
+            id_conditions = [Condition(ID, "in", part) for part in _chunks(ids)]
             key_conditions = [
                 Condition(field, "in", part) for field in KEYS if _has(collection, field) for part in _chunks(keys)
             ]
             name_conditions = [Condition(NAME, "in", part) for part in _chunks(names) if _has(collection, NAME)]
-            items += await self._find(collection, [*key_conditions, *name_conditions])
+            items += await self._find(collection, [*id_conditions, *key_conditions, *name_conditions])
         return items
 
     def _current_collections(self) -> Iterator[Collection]:
@@ -197,12 +222,22 @@ def _mention_conditions(
     return tests
 
 
+def _target_conditions(fields: Iterable[Field], items: Sequence[Item]) -> list[Condition]:
+    """Return the conditions for items whose fields hold the ids of these items."""
+    tests: list[Condition] = []
+    for spec in fields:
+        ids = [item.id for item in items if item.collection == spec.target]
+        filters = [linking_filter(spec, part) for part in _chunks(ids)]
+        tests += [test for test in filters if isinstance(test, Condition)]
+    return tests
+
+
 def _match_links(mentions: Iterable[tuple[Item, Mention]], items: Sequence[Item]) -> list[ItemLink]:
     """Match references with items. Each link appears once, and never from an item to itself."""
     by_key, by_name = _group_by(items, references_of), _group_by(items, _names_of)
     links: dict[tuple[ItemKey, ItemKey, str], ItemLink] = {}
     for source, mention in mentions:
-        by_keys = [item for key in mention.keys for item in by_key.get(key, ())]
+        by_keys = [item for key in mention.keys for item in by_key.get(key, ()) if mention.leads_to(item, key)]
         by_names = [item for item in by_name.get(mention.name, ()) if mention.may_be(item)]
         for target in (*by_keys, *by_names):
             if item_key(target) != item_key(source):

@@ -247,7 +247,7 @@ class Relationships:
         )
 
     def types(self, among: Iterable[str] | None = None) -> tuple[str, ...]:
-        """Return the fields that can link to other items; of string fields, only those of the vocabulary."""
+        """Return the fields that can link to other items; of strings, only those of the vocabulary and foreign keys."""
         collections = self.site.catalog.collections
         fields = [
             name
@@ -255,6 +255,7 @@ class Relationships:
             if collection in collections
             for name in link_fields(collections[collection])
             if collections[collection].fields[name].type != FieldType.STRING
+            or collections[collection].fields[name].target in self.collections
         ]
         return tuple(dict.fromkeys((*VOCABULARY, *fields)))
 
