@@ -2,7 +2,7 @@
 
 import pytest
 
-from portico.catalog import Collection
+from portico.catalog import Collection, Field, FieldType
 from portico.items import Item
 from portico.search.index.text import Term, fold, parse_text_query, passages, stemmer, text_to_embed, words
 
@@ -110,3 +110,21 @@ def test_the_embedder_reads_titles_first_and_not_without_end() -> None:
 
     assert text.startswith("Title. long")
     assert len(text) == 2000
+
+
+def test_titles_are_searched_whatever_they_look_like() -> None:
+    fields = [Field("Book", FieldType.INTEGER, role="title"), Field("day", FieldType.TIMESTAMP)]
+    collection = Collection("things", {field.name: field for field in fields})
+
+    assert [passage.text for passage in passages(item(Book=1984, day="2001-01-01", pages=328), collection)] == ["1984"]
+    assert [passage.text for passage in passages(item(Book="1776-07-04"), collection)] == ["1776-07-04"]
+
+
+def test_years_and_numbers_that_identify_are_words_and_quantities_are_not() -> None:
+    fields = [Field("year", FieldType.INTEGER, format="year"), Field("order_id", FieldType.INTEGER, format="code")]
+    collection = Collection("things", {field.name: field for field in fields})
+
+    assert [passage.text for passage in passages(item(year=1984, order_id=10248, pages=328), collection)] == [
+        "1984",
+        "10248",
+    ]

@@ -15,7 +15,7 @@ from portico.items import Change, Item
 from portico.models import Embedder
 from portico.search.index.collection import CollectionIndex, vector_fields
 from portico.search.index.segment import SegmentBuilder, dump_segment, load_segment, merge_segments
-from portico.search.index.text import VERSION
+from portico.search.index.text import VERSION, searched_numbers
 from portico.search.index.vectors import VectorMatrix
 from portico.store import Store
 from portico.store.health import StoreFault, UnreadableRow
@@ -340,5 +340,12 @@ def _blob(collection: Collection) -> str:
 def _fingerprint(collection: Collection) -> bytes:
     """Return a digest of everything that decides how items are read into a segment."""
     types = {name: [str(f.type), f.path] for name, f in collection.fields.items()}
-    inputs = [VERSION, collection.language, dict(collection.weights), types, collection.title_fields]
+    inputs = [
+        VERSION,
+        collection.language,
+        dict(collection.weights),
+        types,
+        collection.title_fields,
+        sorted(searched_numbers(collection)),
+    ]
     return hashlib.blake2b(msgspec.json.encode(inputs, order="sorted"), digest_size=16).digest()

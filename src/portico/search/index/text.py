@@ -12,13 +12,14 @@ import Stemmer
 from portico.catalog import Collection, FieldType, type_of
 from portico.items import Item
 
-VERSION = 3  # to be changed with the rules of this module: a stored index of another version is rebuilt
+VERSION = 4  # to be changed with the rules of this module: a stored index of another version is rebuilt
 
 TITLE_WEIGHT = 2.0
 # Fields that identify, link or illustrate an item, but do not describe it.
 UNSEARCHED_FIELDS = frozenset(
     {"@context", "@id", "@type", "id", "url", "image", "logo", "sameAs", "inLanguage", "contentUrl"}
 )
+SEARCHED_FORMATS = frozenset({"year", "code"})  # of fields of numbers
 MAX_DEPTH = 6
 MAX_WORDS = 4000  # of one field; the rest of a very long text is not searched word by word
 MAX_WORD = 64
@@ -100,14 +101,36 @@ class TextQuery:
     phrases: tuple[tuple[Term, ...], ...]
 
 
+def searched_numbers(collection: Collection) -> frozenset[str]:
+    """Return the fields whose numbers are words to people: years, and numbers that identify something."""
+    return frozenset(name for name in collection.fields if _is_searched_number(name, collection))
+
+
 def passages(item: Item, collection: Collection) -> Iterator[Passage]:
     """Yield every searchable text of an item."""
     titles = collection.title_fields
     for name, value in item.data.items():
         weight = collection.weights.get(name, TITLE_WEIGHT if name in titles else 1.0)
         if weight > 0 and (name not in UNSEARCHED_FIELDS or name in collection.weights):
-            for text in _texts(value, 0):
+            is_word = name in titles or (type(value) is int and _is_searched_number(name, collection))
+            for text in _named_texts(value) if is_word else _texts(value, 0):
                 yield Passage(text, weight)
+
+
+def _is_searched_number(name: str, collection: Collection) -> bool:
+    field = collection.fields.get(name)
+    return field is not None and field.format in SEARCHED_FORMATS
+
+
+def _named_texts(value: Any) -> Iterator[str]:
+    """Yield the texts of a field that names items, also if they are numbers, dates or durations: 1984."""
+    match value:
+        case str():
+            yield value
+        case int() | float() if not isinstance(value, bool):
+            yield str(value)
+        case _:
+            yield from _texts(value, 0)
 
 
 def iter_texts(value: Any) -> Iterator[str]:
