@@ -10,7 +10,7 @@ from portico.errors import AlreadyExists, InvalidParams, UnknownItem, VersionMis
 from portico.items import Change, Item, content_hash, diff, merge, parts_of, problem_with, version_of
 from portico.store.health import UnreadableRow
 from portico.store.records import LoadResult, Merge, Put, Remove, SourcedItem, Write
-from portico.store.shape import check_shape, use_own_names
+from portico.store.shape import check_shape
 from portico.store.tables import StoredRow, encode_text
 
 
@@ -92,8 +92,7 @@ def plan_writes(
             continue
         written = write.data
         if write.keeps_types:
-            written = use_own_names(plan.collection, written)
-            check_shape(plan.collection, written)
+            written = check_shape(plan.collection, written)
         data = merge(old.item.data, written) if isinstance(write, Merge) and old else dict(written)
         put = Put(write.id, data, keeps_types=write.keeps_types)
         digest = _check_and_hash(put)

@@ -24,7 +24,7 @@ _EXPECTED: Mapping[FieldType, str] = {
 }
 
 
-def use_own_names(collection: Collection, data: Mapping[str, Any]) -> Mapping[str, Any]:
+def _use_own_names(collection: Collection, data: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what a caller writes under the fields' own names. Raise InvalidParams for two values of one field."""
     if all(name in collection.fields or name == ID for name in data):
         return data
@@ -46,20 +46,23 @@ def use_own_names(collection: Collection, data: Mapping[str, Any]) -> Mapping[st
     return renamed
 
 
-def check_shape(collection: Collection, data: Mapping[str, Any]) -> None:
-    """Raise InvalidParams for a value of another type than its field has, and for a field that is not to be kept.
+def check_shape(collection: Collection, data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a caller writes under the fields' own names.
 
-    A collection without fields takes everything: its first item defines them. Null is always allowed.
+    Raise InvalidParams for a value of another type than its field has, and for a field that is not to be kept. A
+    collection without fields takes everything: its first item defines them. Null is always allowed.
     """
+    data = _use_own_names(collection, data)
     _refuse_names(collection, data)
     if not collection.fields:
-        return
+        return data
     if collection.unknown == "refuse":
         _refuse_unknown(collection, data)
     for field in collection.fields.values():
         value = field.value(data)
         if value is not None and not field.accepts(value):
             raise _wrong_type(collection, field, value)
+    return data
 
 
 def _refuse_names(collection: Collection, data: Mapping[str, Any]) -> None:
