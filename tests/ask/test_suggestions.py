@@ -3,7 +3,7 @@
 import pytest
 
 from portico.ask.events import Constraint
-from portico.ask.suggestions import followups, starters
+from portico.ask.suggestions import example_questions, followups, starters
 from portico.catalog import Collection, Field, FieldType
 
 MEALS = [
@@ -85,3 +85,19 @@ def test_whatever_items_hold_there_is_no_question_about_nothing() -> None:
     odd = [{"name": "x" * 100, "totalTime": 7, "offers": [1], "suitableForDiet": 3}, {}, {"aggregateRating": {}}]
 
     assert followups(odd, "en", ()) == ()
+
+
+@pytest.mark.parametrize("code", ["£££", "GBP", "01632 960201", "en", ""])
+def test_an_example_question_is_about_a_word_and_not_about_a_code(code: str) -> None:
+    tea = collection("Tea", "code", "origin")
+
+    assert example_questions([(tea, {"code": code, "origin": "Assam"})], "en") == ("What is there about Assam?",)
+
+
+@pytest.mark.parametrize(
+    ("price", "asked"), [(39, "50"), (9.8, "10"), (50, "100"), (0.4, "0.5"), (1129, "2000"), (1e300, ""), (-3, "")]
+)
+def test_an_example_question_names_a_round_price_above_that_of_the_example(price: float, asked: str) -> None:
+    tea = Collection("tea", {"cost": Field("cost", FieldType.NUMBER, role="price")})
+
+    assert example_questions([(tea, {"cost": price})], "en") == ((f"Tea under {asked}",) if asked else ())

@@ -17,6 +17,7 @@ from portico.catalog import Collection, FieldType, seconds
 MAX_STARTERS = 5
 MAX_FOLLOWUPS = 4  # questions to go on with
 MAX_NARROWER = 2  # of these
+MIN_PRICE, MAX_PRICE = 0.01, 1e9  # in a question
 MAX_QUESTIONS = 3  # about collections that were loaded
 MIN_ITEMS = 3  # items that can be told apart
 MAX_NAME = 80  # characters of a name in a question
@@ -168,7 +169,9 @@ def example_questions(samples: Sequence[tuple[Collection, Mapping[str, Any]]], l
     tag = best_language(language, tuple(TEMPLATES))
     by_collection = [list(_questions_about(collection, values, tag)) for collection, values in samples]
     # Of each collection another kind of question, before a second one of any.
-    turned = [questions[n % 3 :] + questions[: n % 3] for n, questions in enumerate(by_collection)]
+    turned = [
+        questions[n % MAX_QUESTIONS :] + questions[: n % MAX_QUESTIONS] for n, questions in enumerate(by_collection)
+    ]
     questions = chain.from_iterable(zip_longest(*turned, fillvalue=""))
     return tuple(islice(dict.fromkeys(question for question in questions if question), MAX_QUESTIONS))
 
@@ -182,12 +185,18 @@ def _questions_about(collection: Collection, values: Mapping[str, Any], tag: str
         yield ways.more.format(phrases(tag).name(title))
     kind = _title_of(collection, tag).replace("_", " ")
     price = values.get(collection.field_for("price"))
-    if isinstance(price, int | float) and price > 0 and ways.below:
+    if isinstance(price, int | float) and MIN_PRICE <= price <= MAX_PRICE and ways.below:
         yield ways.below.format(kind[:1].upper() + kind[1:], _round_up(price))
-    word = next((texts[name] for name in _word_fields(collection) if name in texts), "")
+    word = next((texts[name] for name in _word_fields(collection) if _is_word(texts.get(name, ""))), "")
     if word:
         # In a language without templates for fields, words are found by themselves only.
         yield (ways.about if ways.first else "{}").format(" ".join(word.split()))
+
+
+def _is_word(text: str) -> bool:
+    """Return whether a value is one to ask about: not a sign, a number or a code such as GBP."""
+    letters = [character for character in text if character.isalpha()]
+    return len(letters) >= (3 if text.isascii() else 1) and not text.isupper()
 
 
 def _word_fields(collection: Collection) -> list[str]:

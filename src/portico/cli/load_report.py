@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 
 import msgspec
+from rich.cells import cell_len
 from rich.padding import Padding
 from rich.table import Table
 
@@ -185,17 +186,21 @@ def _print_collections(collections: Mapping[str, CollectionReport]) -> None:
 
 
 def _fields_table(collection: CollectionReport) -> Table:
+    rows = [
+        [_cut(name, MAX_NAME), _type_label(spec), spec.role, _share(spec.coverage)]
+        for name, spec in islice(_in_order(collection.fields), MAX_FIELDS)
+    ]
+    examples = [
+        _cut(_one_line(spec.example), MAX_VALUE) for _, spec in islice(_in_order(collection.fields), MAX_FIELDS)
+    ]
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("field", no_wrap=True, max_width=MAX_NAME)
-    table.add_column("type", no_wrap=True)
-    table.add_column("role", no_wrap=True)
-    table.add_column("filled", justify="right", no_wrap=True)
+    for place, title in enumerate(("field", "type", "role", "filled")):
+        # The example alone gives way where there is no room.
+        width = max(cell_len(title), *(cell_len(row[place]) for row in rows))
+        table.add_column(title, justify="right" if title == "filled" else "left", no_wrap=True, min_width=width)
     table.add_column("example", no_wrap=True, overflow="ellipsis")
-    for name, spec in islice(_in_order(collection.fields), MAX_FIELDS):
-        table.add_row(
-            plain(_cut(name, MAX_NAME)), plain(_type_label(spec)), plain(spec.role), _share(spec.coverage),
-            plain(_cut(_one_line(spec.example), MAX_VALUE)),
-        )  # fmt: skip
+    for row, example in zip(rows, examples, strict=True):
+        table.add_row(*map(plain, row), plain(example))
     return table
 
 
