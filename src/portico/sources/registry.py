@@ -39,6 +39,7 @@ from portico.sources import (
     variants,
     vcards,
 )
+from portico.sources.base_urls import join_addresses
 from portico.sources.fetch import Fetcher, FetchResponse
 from portico.sources.records import (
     BadRecord,
@@ -103,6 +104,7 @@ FORMATS = {
 _WEB = ("http://", "https://")
 _SCHEME = re.compile(r"([a-z]+)\+(https?://.*|file:.*)", re.DOTALL)
 _DATABASE = re.compile(r"(sqlite|postgres|postgresql|mysql|mariadb|mssql|oracle)(\+\w+)?:")
+_RECORDS = frozenset({"csv", "tsv", "xlsx", "parquet", "json", "jsonl"})  # whose records have no page of their own
 _TABLES = frozenset({"csv", "tsv", "xlsx"})  # kinds whose rows may be of one item
 # Kinds whose files are zip archives, or may be packed.
 _PACKED = {"zip": frozenset(("zip", "docx", "xlsx")), "gz": frozenset(("gz", "sitemap"))}
@@ -381,6 +383,8 @@ def _read_document(document: Document, kind: str, options: SourceOptions, web: F
         kind = packing
     document_kind = _document_kind(kind, document)
     entries = _READERS[document_kind](document, options, web)
+    if document_kind in _RECORDS and options.base_url:
+        entries = join_addresses(entries, options.base_url)
     if document_kind in _TABLES and not options.group_by:
         entries = variants.group_recognized_rows(entries)
     yield from entries
@@ -443,7 +447,8 @@ def _list_files(root: Path) -> Iterator[Path]:
 
 
 def _read_sql(place: str, options: SourceOptions) -> Iterator[Entry]:
-    return cast("Iterator[Entry]", _sql_module().read(_database_url(place), options))
+    entries = cast("Iterator[Entry]", _sql_module().read(_database_url(place), options))
+    return join_addresses(entries, options.base_url) if options.base_url else entries
 
 
 def _database_url(place: str) -> str:
