@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from portico.sources.registry import BadRecord, Record
+from portico.sources.registry import BadRecord, Doubt, Record, Remark
 
 
 def test_a_folder_of_pages_gives_each_page_by_its_best_reading(read, examples):
@@ -223,3 +223,85 @@ def test_a_page_without_text_is_reported(read, tmp_path: Path):
     (tmp_path / "a.html").write_text("<title>Empty</title><nav>menu</nav>")
 
     assert read(tmp_path) == [BadRecord("a.html", "has no text")]
+
+
+GREETING = "Schöne Grüße aus Köln, größer als früher."
+PAGE = f"<title>Café</title><p>{GREETING}</p>"
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "label"),
+    [
+        (PAGE, "utf-8", ""),
+        (PAGE, "utf-8-sig", ""),
+        (PAGE, "cp1252", "windows-1252"),
+        (f"<meta charset=iso-8859-1>{PAGE}", "cp1252", "windows-1252"),
+        (f"<meta http-equiv=content-type content='text/html; charset=windows-1250'>{PAGE}", "cp1250", "windows-1250"),
+        (f"<meta charset=no-such-charset>{PAGE}", "cp1252", "windows-1252"),
+        (f"<meta charset=iso-8859-1>{PAGE}", "utf-8", ""),
+        (PAGE, "utf-16", "UTF-16"),
+    ],
+)
+def test_a_page_is_read_in_its_encoding(read, good, tmp_path: Path, text, encoding, label):
+    (tmp_path / "a.html").write_bytes(text.encode(encoding))
+
+    entries = read(tmp_path)
+
+    [entry] = good(entries)
+    assert [entry.data["name"], entry.data["text"]] == ["Café", GREETING]
+    remarks = [entry.text for entry in entries if isinstance(entry, Remark)]
+    assert remarks == ([f"read as {label}"] if label else [])
+
+
+def test_markdown_is_read_in_its_encoding(read, good, tmp_path: Path):
+    (tmp_path / "a.md").write_bytes(f"---\ntitle: Café\n---\n{GREETING}".encode("cp1252"))
+
+    [entry] = good(read(tmp_path))
+
+    assert [entry.data["name"], entry.data["text"]] == ["Café", GREETING]
+
+
+def test_letters_that_are_none_are_a_doubt_with_their_place(read, good, tmp_path: Path):
+    (tmp_path / "a.html").write_bytes(b"<title>One\nTwo</title><p>" + "größer\n".encode() * 5 + b"x \xff\xfe y\x00")
+
+    doubts = [entry for entry in read(tmp_path) if isinstance(entry, Doubt)]
+
+    assert [(doubt.place, doubt.setting) for doubt in doubts] == [("a.html", "encoding")]
+
+
+def test_a_crawled_page_is_read_in_its_encoding(read, good, web):
+    web.serve("/", f"<meta charset=iso-8859-1>{PAGE}".encode("cp1252"))
+
+    [entry] = good(read(f"site+{web.url}/"))
+
+    assert entry.data["text"] == GREETING
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<div>" * 10_000 + "deep",
+        "<div class=menu><a href=#>" * 9_000 + "deep",
+        "<h1 id=a>" * 9_000 + "deep",
+        '<meta name="author" content="x">' * 19_000 + "<p>deep",
+        "<title>" + "a | " * 200_000 + "</title><h1>b</h1><p>deep",
+        "<title>" + "x" * 5_000_000 + "</title><p>deep",
+        '<script type="application/ld+json">' + '{"a":' * 10_000 + "1" + "}" * 10_000 + "</script><p>deep",
+        '<script type="application/ld+json">' + "[" * 5_000_000 + "</script><p>deep",
+        "<p>" + "deep " * 2_000_000,
+        "<p>" + "deep" * 3_000_000,
+        "<h2>same</h2><p>deep</p>" * 9_000,
+    ],
+    ids=range(11),
+)
+def test_a_hostile_page_ends_with_its_text_or_its_problem(read, tmp_path: Path, text):
+    (tmp_path / "a.html").write_text(text)
+
+    entries = read(tmp_path / "a.html")
+
+    assert entries
+    for entry in entries:
+        if isinstance(entry, Record):
+            assert "deep" in entry.data["text"]
+            assert len(entry.data["name"]) <= 700

@@ -6,7 +6,7 @@ Honours `nofollow`, `noindex` and `X-Robots-Tag`; reads HTML only; stops at `max
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeAlias
 from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit, urlunsplit
@@ -178,7 +178,7 @@ class SiteCrawler:
         directives = _robots_directives(page, answer.headers)
         address = self._canonical(page)
         links = () if directives & {"nofollow", "none"} else tuple(_links(page))
-        indexed = pages.HtmlPage(page.tree, address, address, answer.url)
+        indexed = replace(page, id=address, url=address)
         return CrawledPage(None if directives & {"noindex", "none"} else indexed, address, links)
 
     def _canonical(self, page: pages.HtmlPage) -> str:

@@ -29,6 +29,7 @@ from portico.sources.records import (
     id_of,
     too_large,
 )
+from portico.sources.text import decode_page, read_text
 from portico.sources.walk import TextBlock, iter_text_blocks
 from portico.sources.web_paths import file_url, page_url
 
@@ -55,41 +56,42 @@ class HtmlPage:
     where: str = ""
     fields: dict[str, Any] = field(default_factory=dict[str, Any])
     slug: str = ""  # what the name of its file calls it
+    notes: tuple[Entry, ...] = ()  # what the report should say of it
     is_generated: bool = False  # from Markdown: generators give each heading an id made of its text
 
 
-def read_html(document: Document) -> Iterator[Entry]:
-    text = document.read()
-    if text is None:
+def read_html(document: Document, encoding: str = "") -> Iterator[Entry]:
+    raw = document.read()
+    if raw is None:
         yield too_large(document.name)
-    elif text.removeprefix(b"\xef\xbb\xbf").startswith(b"---"):
+        return
+    text, notes = decode_page(raw, document.name, encoding)
+    yield from notes
+    if text.startswith("---"):
         yield from _read_with_front_matter(text, document, str)
+        return
+    try:
+        tree = parse_html(text)
+    except TooDeep as problem:
+        yield BadRecord(document.name, str(problem))
     else:
-        try:
-            page = parse_page(text, document.url or document.name, file_url(document), document.name)
-        except TooDeep as problem:
-            yield BadRecord(document.name, str(problem))
-        else:
-            yield from records(page)
+        yield from records(HtmlPage(tree, document.url or document.name, file_url(document), document.name))
 
 
-def read_markdown(document: Document) -> Iterator[Entry]:
-    text = document.read()
-    if text is None:
-        yield too_large(document.name)
-    else:
+def read_markdown(document: Document, encoding: str = "") -> Iterator[Entry]:
+    text, notes = read_text(document, encoding)
+    yield from notes
+    if text or not notes:
         yield from _read_with_front_matter(text, document, _render)
 
 
-def _read_with_front_matter(text: bytes, document: Document, render: Callable[[str], str]) -> Iterator[Entry]:
+def _read_with_front_matter(text: str, document: Document, render: Callable[[str], str]) -> Iterator[Entry]:
     try:
-        front = read_front_matter(text.decode("utf-8-sig"), document.path or document.name)
+        front = read_front_matter(text, document.path or document.name)
         if front.is_draft:
             yield Remark(document.name, "is a draft and was left out")
             return
         tree = parse_html(render(front.text))
-    except UnicodeDecodeError:
-        yield BadRecord(document.name, "is not UTF-8")
     except TooDeep as problem:
         yield BadRecord(document.name, str(problem))
     except InvalidFrontMatter as problem:
@@ -98,7 +100,9 @@ def _read_with_front_matter(text: bytes, document: Document, render: Callable[[s
         identity = _text(front.fields.get("@id")) or _text(front.fields.get("url")) or document.url or document.name
         address = page_url(document, front)
         fields = {name: value for name, value in front.fields.items() if name != "url"}
-        yield from records(HtmlPage(tree, identity, address, document.name, fields, front.slug, render is _render))
+        yield from records(
+            HtmlPage(tree, identity, address, document.name, fields, front.slug, is_generated=render is _render)
+        )
 
 
 def _render(text: str) -> str:
@@ -106,13 +110,14 @@ def _render(text: str) -> str:
 
 
 def parse_page(text: bytes, identity: str, url: str | None, where: str) -> HtmlPage:
-    return HtmlPage(parse_html(text), identity, url, where)
+    decoded, notes = decode_page(text, where)
+    return HtmlPage(parse_html(decoded), identity, url, where, notes=tuple(notes))
 
 
 def records(page: HtmlPage) -> Iterator[Entry]:
     """Yield the item of a page, or its several items: what it is about, with its text; else passages of its text."""
     linked, problems = _linked_data(page)
-    yield from problems
+    yield from (*page.notes, *problems)
     try:
         embedded = list(microdata.items(page.tree, base_of(page)))
     except microdata.TooManyProperties as problem:

@@ -96,8 +96,9 @@ def _pieces(text: str) -> Iterator[str]:
             yield " ".join(part)
             part = []
         part += words
-        while len(part) > MAX_WORDS:
-            yield " ".join(part[:MAX_WORDS])
-            part = part[MAX_WORDS:]
+        full = max(len(part) - 1, 0) // MAX_WORDS * MAX_WORDS
+        for start in range(0, full, MAX_WORDS):
+            yield " ".join(part[start : start + MAX_WORDS])
+        part = part[full:]
     if part:
         yield " ".join(part)

@@ -5,6 +5,8 @@ is the one whose letters fit a language best; charset-normalizer decides where n
 """
 
 import codecs
+import contextlib
+import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +19,8 @@ from portico.sources.records import Document, Doubt, Entry, Remark, too_large
 
 _CHUNK = 1 << 20
 _SAMPLE = 64 * 1024
+_HEAD = 4096  # bytes of a page that may declare its encoding
+_CHARSET = re.compile(rb"""<meta\s[^<>]{0,300}?charset\s*=\s*["']?\s*([\w:.-]{1,40})""", re.IGNORECASE)
 _ENOUGH_LINES = 1000
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -142,6 +146,24 @@ def read_text(document: Document, name: str = "") -> tuple[str, list[Entry]]:
         reason = f"some letters are not {encoding.label}"
         entries.append(Doubt(document.name, reason, value=_around(text, "\ufffd"), setting="encoding"))
     return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n"), entries
+
+
+def decode_page(raw: bytes, place: str, name: str = "") -> tuple[str, list[Entry]]:
+    """Return the text of a web page, whose encoding its head may declare, and what the report should say of it."""
+    file = io.BytesIO(raw)
+    encoding = detect_encoding(file, name)
+    declared = _CHARSET.search(raw[:_HEAD])
+    if declared and not name and not encoding.is_utf8 and encoding.errors != "replace":
+        with contextlib.suppress(SourceError):
+            codec = _known_codec(declared[1].decode())
+            # Browsers read pages that declare Latin-1 as windows-1252, which has more letters.
+            encoding = Encoding({"iso8859-1": "cp1252", "ascii": "cp1252"}.get(codec, codec))
+    text = raw.decode(encoding.codec, "replace")
+    entries = list(encoding.entries(place))
+    if "\ufffd" in text:
+        reason = f"some letters are not {encoding.label}"
+        entries.append(Doubt(place, reason, value=_around(text, "\ufffd"), setting="encoding"))
+    return text.removeprefix("\ufeff"), entries
 
 
 def misread_utf8(text: str, encoding: Encoding) -> str | None:
