@@ -28,6 +28,10 @@ KINDS = """async ([items, languages]) => {
   const kind = (item, say) => card(item, 1, { say, origin: location.origin }).querySelector(".item-kind").textContent;
   return Promise.all(languages.map((language) => words(language).then((say) => items.map((item) => kind(item, say)))));
 }"""
+PICTURES = """async ([urls, hosts]) => {
+  const { picture } = await import("/assets/cards.js");
+  return urls.map((image) => picture({ image }, "https://inn.example", hosts));
+}"""
 DATED = frozenset({"startDate", "datePublished"})  # a browser writes days in its own way
 LANGUAGES = ("en", "de", "es", "fr")
 
@@ -156,3 +160,21 @@ def _plain(data: Any) -> dict[str, Any]:
 def _spaced(text: str) -> str:
     # In some languages a browser writes the code of a currency where a page has its sign.
     return re.sub(r"£GB|GBP", "£", re.sub(r"\s+", " ", text))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "loaded"),
+    [([], [0]), (["cdn.example"], [0, 1]), (["https:"], [0, 1, 2, 3])],
+)
+async def test_cards_of_the_chat_load_pictures_of_allowed_hosts_only(
+    town: Town, visitor: Visitor, hosts: list[str], loaded: list[int]
+) -> None:
+    page = await visitor.visit(f"{town.base}/")
+    urls = [
+        "https://inn.example/a.jpg", "https://cdn.example/b.jpg", "https://cdn.example:8443/c.jpg",
+        "https://evil.example/d.jpg", "http://cdn.example/e.jpg", "javascript:alert(1)", "data:image/png;base64,AA",
+    ]  # fmt: skip
+
+    pictures = await page.evaluate(PICTURES, [urls, hosts])
+
+    assert pictures == [url if place in loaded else None for place, url in enumerate(urls)]
