@@ -32,7 +32,7 @@ QUESTIONS = (
     "what did they make in the valley last year",
     "blue bowl between 10 and 30 pounds",
 )
-ASKED = {
+BODY = {
     "query": {"text": "vegetarian dinner under 30 minutes"},
     "prefer": {"streaming": True, "mode": "list, summarize"},
 }
@@ -97,8 +97,10 @@ async def _when_ready(port: int) -> None:
     async with httpx.AsyncClient(trust_env=False) as client:
         for _ in range(600):
             try:
-                found = (await client.get(f"http://127.0.0.1:{port}/readyz")).json()
-                if found["ready"] and all(each["items"] == each["embedded"] for each in found["collections"].values()):
+                status = (await client.get(f"http://127.0.0.1:{port}/readyz")).json()
+                if status["ready"] and all(
+                    counts["items"] == counts["embedded"] for counts in status["collections"].values()
+                ):
                     return
             except httpx.TransportError:
                 pass
@@ -109,7 +111,7 @@ async def _when_ready(port: int) -> None:
 async def _stream(port: int) -> float:
     started = time.perf_counter()
     async with httpx.AsyncClient(trust_env=False, timeout=120) as client:
-        response = await client.post(f"http://127.0.0.1:{port}/ask", json=ASKED)
+        response = await client.post(f"http://127.0.0.1:{port}/ask", json=BODY)
     if response.status_code != 200 or response.text.count("event: complete") != 1:
         sys.exit(f"A stream failed: {response.status_code} {response.text[:300]}")
     return time.perf_counter() - started
@@ -121,11 +123,11 @@ async def main() -> None:
     parser.add_argument("--streams", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--port", type=int, default=8190)
-    given = parser.parse_args()
-    if given.items:
-        await measure(given.items, given.rounds)
-    if given.streams or not given.items:
-        await streams(given.streams or 200, given.port)
+    options = parser.parse_args()
+    if options.items:
+        await measure(options.items, options.rounds)
+    if options.streams or not options.items:
+        await streams(options.streams or 200, options.port)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from portico.query import (
     values_at,
 )
 from portico.search.index.columns import NeedsStore
-from portico.search.index.segment import Vocabulary, build_segment, dump_segment, load_segment, merge_segments
+from portico.search.index.segment import StemVocabulary, build_segment, dump_segment, load_segment, merge_segments
 from portico.search.index.snapshot import Snapshot
 from portico.search.pages import sort_items
 from portico.store import Store
@@ -184,7 +184,7 @@ def _conditions(where: Filter) -> list[Condition]:
 
 def segmented(items: Sequence[Item], collection: Collection) -> dict[str, Snapshot]:
     """The same items in the index in several ways."""
-    words = Vocabulary()
+    words = StemVocabulary()
     whole = build_segment(items, collection, words)
     singles = [build_segment([item], collection, words) for item in items]
     alive = [np.ones(1, bool) for _ in singles]

@@ -18,7 +18,7 @@ from portico.errors import KeyInUse, RateLimited
 from portico.requests import Call, Caller, Priority, Task, TaskState, Warrant
 from portico.store import Store
 from portico.store.encoding import decode_task, encode_task
-from portico.store.records import IdempotencyEntry, IdempotencyRecord, LedgerEntry, Put, Reservation, Settlement
+from portico.store.records import CallSettlement, IdempotencyEntry, IdempotencyRecord, LedgerEntry, Put, Reservation
 
 NOW = datetime(2024, 5, 1, 12, 0, 0, 123456, tzinfo=UTC)
 ANN = Caller("key:ann", "Ann", frozenset({"ask", "read:*"}), Danger.REVERSIBLE, "10.0.0.1")
@@ -459,7 +459,7 @@ async def test_a_settled_key_gives_its_result_or_its_task(store: Store) -> None:
     await store.idempotency.reserve("a", "d1", later(), owner="me", lease=60)
     await store.idempotency.reserve("b", "d2", later(), owner="me", lease=60)
 
-    await store.items.commit([], lambda _: Settlement(Reservation("a", "me"), b"\0\xff"))
+    await store.items.commit([], lambda _: CallSettlement(Reservation("a", "me"), b"\0\xff"))
     await store.tasks.add(task("t1"), key=Reservation("b", "me"))
 
     assert await store.idempotency.reserve("a", "other", later()) == IdempotencyRecord("d1", result=b"\0\xff")
@@ -486,7 +486,7 @@ async def test_only_a_key_without_an_outcome_or_a_reason_is_taken_over(store: St
     await store.idempotency.reserve("in doubt", "d", later(), owner="me", lease=-1, reason="it stopped")
     await store.idempotency.reserve("a name", "d", later())
     await store.idempotency.reserve("done", "d", later(), owner="me", lease=-1)
-    await store.items.commit([], lambda _: Settlement(Reservation("done", "me"), b"1"))
+    await store.items.commit([], lambda _: CallSettlement(Reservation("done", "me"), b"1"))
 
     async def take_over(scope: str, digest: str = "d") -> IdempotencyRecord | None:
         return await store.idempotency.reserve(scope, digest, later(), owner="other", lease=60)
@@ -508,8 +508,10 @@ async def test_who_lost_a_key_or_a_task_commits_nothing(store: Store) -> None:
     assert running is not None
     write = ("things", Put("a", {"n": 1}))
 
-    by_key = await store.items.commit([write], lambda _: Settlement(Reservation("k", "me"), b"1"))
-    by_task = await store.items.commit([write], lambda _: Settlement(task=replace(running, progress=1.0), owner="me"))
+    by_key = await store.items.commit([write], lambda _: CallSettlement(Reservation("k", "me"), b"1"))
+    by_task = await store.items.commit(
+        [write], lambda _: CallSettlement(task=replace(running, progress=1.0), owner="me")
+    )
     with pytest.raises(KeyInUse):
         await store.tasks.add(task("t2"), key=Reservation("k", "me"))
     await store.idempotency.release(Reservation("k", "me"))
@@ -526,12 +528,12 @@ async def test_who_lost_a_key_or_a_task_commits_nothing(store: Store) -> None:
 async def test_a_settled_key_is_neither_given_up_nor_released(store: Store) -> None:
     key = Reservation("k", "me")
     await store.idempotency.reserve("k", "d", later(), owner="me", lease=60)
-    await store.items.commit([], lambda _: Settlement(key, b"1"))
+    await store.items.commit([], lambda _: CallSettlement(key, b"1"))
 
     await store.idempotency.abandon(key, "too late")
     await store.idempotency.release(key)
 
-    assert await store.items.commit([], lambda _: Settlement(key, b"2")) is None
+    assert await store.items.commit([], lambda _: CallSettlement(key, b"2")) is None
     assert await store.idempotency.get("k") == IdempotencyRecord("d", result=b"1")
 
 

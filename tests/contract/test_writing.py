@@ -11,7 +11,7 @@ from portico.errors import AlreadyExists, InvalidParams, SiteError, UnknownItem,
 from portico.items import Item
 from portico.query import MATCH_ALL, condition
 from portico.store import Store
-from portico.store.records import CommitResult, Merge, Put, Remove, Settlement, Write
+from portico.store.records import CallSettlement, CommitResult, Merge, Put, Remove, Write
 
 
 async def test_what_was_put_is_got(store: Store) -> None:
@@ -450,7 +450,7 @@ async def test_a_commit_tells_of_every_write_what_it_leaves_also_if_nothing_chan
 async def test_what_cannot_be_settled_is_not_written(store: Store) -> None:
     await fill(store, {"a": {"n": 1}})
 
-    def refuse(_: object) -> Settlement:
+    def refuse(_: object) -> CallSettlement:
         raise InvalidParams("no")
 
     with pytest.raises(InvalidParams):

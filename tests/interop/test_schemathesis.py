@@ -22,7 +22,7 @@ from portico.telemetry import discard
 EXAMPLES = 4  # of each method of each path
 CHECKS = ("not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance")
 # The operations of the other collections have the same types, the messages of an MCP server never end, and nodes, which
-# answer 501 and 504 by their protocol, have a fuzzer of their own in tests/faces/nwp.
+# answer 501 and 504 by their protocol, have a fuzzer of their own in tests/protocols/nwp.
 LEFT_OUT = (
     "--exclude-path-regex",
     "^/nwp/|_(article|book|event|faq|place|product|restaurant)s?$",

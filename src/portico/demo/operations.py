@@ -35,7 +35,7 @@ class Cart(msgspec.Struct, frozen=True):
     currency: str = ""
 
 
-class Order(msgspec.Struct, frozen=True):
+class OrderReceipt(msgspec.Struct, frozen=True):
     id: str
     status: str
     lines: list[Line]
@@ -59,7 +59,7 @@ class Stop(msgspec.Struct, frozen=True):
     why: str
 
 
-class Plan(msgspec.Struct, frozen=True):
+class DayPlan(msgspec.Struct, frozen=True):
     """A day in the town, stop by stop."""
 
     date: str
@@ -111,7 +111,7 @@ async def remove_from_cart(context: Context, cart: str, product: str) -> Cart:
 
 
 @operation(kind="execute", danger="reversible", long=True, attempts=3, estimate=8.0)
-async def place_order(context: Context, cart: str) -> Order:
+async def place_order(context: Context, cart: str) -> OrderReceipt:
     """Order what is in a cart. Takes a few seconds; the stock is taken and the cart emptied."""
     saved: Mapping[str, Any] = context.saved or {}
     order = str(saved.get("order") or secrets.token_hex(12))
@@ -127,7 +127,7 @@ async def place_order(context: Context, cart: str) -> Order:
     total = _total(lines)
     await context.put("orders", order, {"lines": msgspec.to_builtins(lines), "total": total, "status": "sent"})
     await context.put("carts", cart, {"lines": []})
-    return Order(order, "sent", lines, total, _currency(lines))
+    return OrderReceipt(order, "sent", lines, total, _currency(lines))
 
 
 async def _take_all(context: Context, order: str, lines: Sequence[Line]) -> None:
@@ -142,7 +142,7 @@ async def _take_all(context: Context, order: str, lines: Sequence[Line]) -> None
 
 
 @operation(kind="execute", danger="reversible", idempotent=True)
-async def cancel_order(context: Context, order: str) -> Order:
+async def cancel_order(context: Context, order: str) -> OrderReceipt:
     """Cancel an order and put its goods back into stock."""
     item = await context.get("orders", order)
     lines = _lines(item)
@@ -150,7 +150,7 @@ async def cancel_order(context: Context, order: str) -> Order:
         await context.merge("orders", order, {"status": "cancelled"}, expect=item.version)
         for line in lines:
             await _take_stock(context, line, back=True)
-    return Order(order, "cancelled", lines, item.data["total"], _currency(lines))
+    return OrderReceipt(order, "cancelled", lines, item.data["total"], _currency(lines))
 
 
 @operation(kind="execute", danger="reversible", transactional=True)
@@ -184,7 +184,7 @@ async def plan_day(
     date: Annotated[str, Meta(description="The day, as in 2026-12-05")],
     interests: Annotated[list[str], Meta(max_length=5, description="What you like, in words")],
     pace: Annotated[float, Meta(ge=0, le=60, description="Seconds to think about each stop")] = 3.0,
-) -> Plan:
+) -> DayPlan:
     """Plan a day in the town around your interests. Continues after a restart."""
     day = _day(date)
     stops: list[Stop] = [msgspec.convert(raw, Stop) for raw in cast("list[Any]", context.saved or [])]
@@ -198,7 +198,7 @@ async def plan_day(
         stops.append(stop)
         share = (number + 1) / len(slots)
         await context.progress(share, f"{hour}: {stop.what}", save=msgspec.to_builtins(stops))
-    return Plan(day.isoformat(), stops)
+    return DayPlan(day.isoformat(), stops)
 
 
 @operation(kind="execute", danger="safe", long=True, attempts=5, estimate=30.0, timeout=60.0)

@@ -57,7 +57,7 @@ from portico.query import (
 from portico.requests import Caller
 from portico.safety.gate import Permit
 from portico.search.finder import Finder
-from portico.store.records import CommitResult, Merge, Put, Remove, Settlement, Write
+from portico.store.records import CallSettlement, CommitResult, Merge, Put, Remove, Write
 from portico.store.shape import check_shape
 from portico.telemetry import Recorder, UnexpectedError
 
@@ -82,7 +82,7 @@ class Context:
     acknowledged: int = 0  # the newest change the caller knows of; searches find everything up to it
     session: str = ""  # of the caller, if it has one
     may_write: bool = True  # False for operations of the kind read
-    interim: Settlement = field(default_factory=Settlement)  # recorded with commits before the end
+    interim: CallSettlement = field(default_factory=CallSettlement)  # recorded with commits before the end
     commits: int = 0  # before the operation ended
     lost_store: bool = False  # the store did not answer
     has_crashed: bool = False  # the operation raised an unexpected exception, or returned a result of another type

@@ -24,7 +24,7 @@ from portico.safety.gate import Gate, Permit
 from portico.safety.guard import Guard, UsedStep
 from portico.search.finder import Finder
 from portico.store.idempotency import key_in_use
-from portico.store.records import CommitResult, IdempotencyRecord, Reservation, Settlement
+from portico.store.records import CallSettlement, CommitResult, IdempotencyRecord, Reservation
 from portico.telemetry import Recorder
 
 KEY_HOURS = 24
@@ -91,7 +91,7 @@ class CallRunner:
             return await self._start(permit, operation, params, Attempt(call, context))
         key = Reservation(_key_scope(operation.name, call.key, permit.caller), secrets.token_hex(8))
         digest = content_hash(call.params)
-        context.interim = Settlement(key, reason="" if operation.idempotent else PARTLY_DONE)
+        context.interim = CallSettlement(key, reason="" if operation.idempotent else PARTLY_DONE)
         attempt = Attempt(call, context, key)
         reserve = self._store.idempotency.reserve(
             key.scope,
@@ -183,9 +183,9 @@ class CallRunner:
     async def _commit(self, completed: OperationResult, key: Reservation | None) -> Any:
         results: list[Any] = []
 
-        def settle(items: Sequence[Item]) -> Settlement:
+        def settle(items: Sequence[Item]) -> CallSettlement:
             results.append(completed.result(items))
-            return Settlement(key, msgspec.json.encode(results[-1])) if key else Settlement()
+            return CallSettlement(key, msgspec.json.encode(results[-1])) if key else CallSettlement()
 
         if not completed.writes and not key:
             return completed.result(())

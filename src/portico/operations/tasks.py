@@ -36,7 +36,7 @@ from portico.requests import Call, Caller, Priority, Task, TaskState
 from portico.safety.gate import Gate, Permit
 from portico.store import Store
 from portico.store.health import StoreFault
-from portico.store.records import CommitResult, Reservation, Settlement, Write
+from portico.store.records import CallSettlement, CommitResult, Reservation, Write
 from portico.telemetry import Incident, Recorder, TaskStateChanged, UnexpectedError
 
 LEASE_SECONDS = 15.0
@@ -415,9 +415,9 @@ class TaskManager:
         before, now = replace(current, saved=run.saved_value(current)), datetime.now(UTC)
         run.decided = now
 
-        def settle(items: Sequence[Item]) -> Settlement:
+        def settle(items: Sequence[Item]) -> CallSettlement:
             run.stored = replace(change(before, items), updated=now)
-            return Settlement(task=run.stored, owner=run.owner)
+            return CallSettlement(task=run.stored, owner=run.owner)
 
         try:
             committed = await self._store.items.commit(writes, settle)

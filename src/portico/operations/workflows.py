@@ -79,7 +79,7 @@ class Retries(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return min(self.first * factors[self.backoff], self.most)
 
 
-class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class WorkflowStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One operation of a workflow and the sources of its parameters."""
 
     id: StepId
@@ -119,7 +119,7 @@ class Edge(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"sou
 class Workflow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Steps and their dependencies. An inconsistent workflow cannot be constructed."""
 
-    steps: Annotated[tuple[Step, ...], Meta(extra_json_schema={"minItems": 1, "maxItems": MAX_STEPS})]
+    steps: Annotated[tuple[WorkflowStep, ...], Meta(extra_json_schema={"minItems": 1, "maxItems": MAX_STEPS})]
     edges: tuple[Edge, ...] = ()
     input: dict[str, Any] = {}
     timeout: Seconds = 30.0
@@ -222,7 +222,7 @@ def _ancestors(workflow: Workflow) -> dict[str, frozenset[str]]:
     return ancestors
 
 
-def _check_step(step: Step, earlier: frozenset[str]) -> None:
+def _check_step(step: WorkflowStep, earlier: frozenset[str]) -> None:
     if step.operation in REFUSED_OPERATIONS:
         raise _invalid("invalid", step.id, f"{step.operation} cannot be a step of a workflow")
     unknown = [name for name in step.retries.retry_on if name not in _ERRORS]
@@ -245,7 +245,7 @@ def _paths_of(source: str | tuple[str, ...]) -> tuple[str, ...]:
     return (source,) if isinstance(source, str) else source
 
 
-def _check_path(step: Step, path: Path, earlier: frozenset[str], reason: str) -> None:
+def _check_path(step: WorkflowStep, path: Path, earlier: frozenset[str], reason: str) -> None:
     if path.steps and path.root != INPUT and path.root not in earlier:
         raise _invalid(reason, step.id, f"{path.text[:100]} is of no step that {step.id} waits for")
 
@@ -354,7 +354,7 @@ class Workflows:
             self._check_operations(nested, caller)
 
 
-def _refusal(operation: Operation, step: Step, caller: Caller) -> SiteError:
+def _refusal(operation: Operation, step: WorkflowStep, caller: Caller) -> SiteError:
     kind = Unauthenticated if caller.is_anonymous else Forbidden
     return kind(f"{caller.name} may not run {operation.name}", operation=operation.name, step=step.id)
 
@@ -389,7 +389,9 @@ class WorkflowExecution:
         result = last if len(last) > 1 else next(iter(last.values()))
         return WorkflowResult({step.id: self.done[step.id] for step in self.workflow.steps}, result)
 
-    async def _step(self, step: Step, awaited: list[asyncio.Task[StepResult]], earlier: frozenset[str]) -> StepResult:
+    async def _step(
+        self, step: WorkflowStep, awaited: list[asyncio.Task[StepResult]], earlier: frozenset[str]
+    ) -> StepResult:
         if awaited:
             await asyncio.wait(awaited)
         key = f"{self.prefix}{step.id}"
@@ -400,7 +402,9 @@ class WorkflowExecution:
         self.done[step.id] = result
         return result
 
-    async def _run_step(self, step: Step, key: str, before: list[StepResult], earlier: frozenset[str]) -> StepResult:
+    async def _run_step(
+        self, step: WorkflowStep, key: str, before: list[StepResult], earlier: frozenset[str]
+    ) -> StepResult:
         if before and all(result.state == "skipped" for result in before):
             return StepResult("skipped")
         data = self._data(earlier)
@@ -417,7 +421,7 @@ class WorkflowExecution:
         results = {id: self.done[id].result for id in earlier if self.done[id].state == "completed"}
         return {INPUT: self.workflow.input, **results}
 
-    def _map_params(self, step: Step, data: Mapping[str, Any]) -> dict[str, Any]:
+    def _map_params(self, step: WorkflowStep, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parameters that come from results, without those of skipped steps."""
         mapped: dict[str, Any] = {}
         left = self.run.context.limits.payload_bytes
@@ -434,7 +438,7 @@ class WorkflowExecution:
                 mapped[name] = values[0]
         return mapped
 
-    async def _retry(self, step: Step, key: str, params: Mapping[str, Any]) -> Any:
+    async def _retry(self, step: WorkflowStep, key: str, params: Mapping[str, Any]) -> Any:
         """Run a step, and retry it after errors that its retries cover."""
         attempt, do = 0, self._run_nested if step.is_workflow else self._call
         while True:
@@ -448,14 +452,14 @@ class WorkflowExecution:
             await asyncio.sleep(step.retries.pause(attempt))
             attempt += 1
 
-    async def _run_nested(self, step: Step, key: str, params: Mapping[str, Any]) -> Any:
+    async def _run_nested(self, step: WorkflowStep, key: str, params: Mapping[str, Any]) -> Any:
         """Run a nested workflow as part of the outer run, with which it is limited and resumed."""
         await self.site.gate.spend(self.run.context.caller)
         workflow = _parse_nested(step.id, params)
         seconds = min(workflow.timeout, step.timeout or MAX_SECONDS)
         return msgspec.to_builtins(await WorkflowExecution(self.site, self.run, workflow, seconds, f"{key}:").execute())
 
-    async def _call(self, step: Step, key: str, params: Mapping[str, Any]) -> Any:
+    async def _call(self, step: WorkflowStep, key: str, params: Mapping[str, Any]) -> Any:
         # A key keeps a step from running twice when a process dies between its end and saving that. If the process
         # dies while the step runs, a transactional operation is run again under its key. How far any other one has
         # come is unknown, so it fails and is left to people.
@@ -525,7 +529,7 @@ def _is_stopped() -> bool:
     return cast("asyncio.Task[Any]", asyncio.current_task()).cancelling() > 0
 
 
-def _with_step(error: SiteError, step: Step, key: str) -> SiteError:
+def _with_step(error: SiteError, step: WorkflowStep, key: str) -> SiteError:
     """Return an error with the step that it is of. In a nested workflow, it already names the innermost step."""
     inner = error.details.get("step") if step.is_workflow else None
     return type(error)(error.message, hint=error.hint, **{**error.details, "step": inner or key})

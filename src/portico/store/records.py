@@ -110,7 +110,7 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True)
-class Settlement:
+class CallSettlement:
     """What is recorded in the transaction of an operation's writes, provided that its owner still holds it."""
 
     key: Reservation | None = None
@@ -120,7 +120,7 @@ class Settlement:
     owner: str = ""  # of the task
 
 
-SettleFunction: TypeAlias = Callable[[Sequence[Item]], Settlement]
+SettleFunction: TypeAlias = Callable[[Sequence[Item]], CallSettlement]
 
 
 @dataclass(frozen=True, slots=True)

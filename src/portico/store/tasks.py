@@ -8,7 +8,7 @@ from portico.requests import Call, Task, TaskState
 from portico.store.database import LeaseLost, LedgerDatabase, LedgerDialect, LedgerTransaction, SqlRow
 from portico.store.encoding import TASK_COLUMNS, decode_task, encode_task, retry_task, task_row
 from portico.store.idempotency import key_in_use, settle_key
-from portico.store.records import Reservation, Settlement
+from portico.store.records import CallSettlement, Reservation
 
 PATIENT_MICROS = 60_000_000  # how long a task waits until it counts as one of high priority
 
@@ -153,7 +153,7 @@ class SqlTasks:
         return await self._db.wait_for_tasks(after, timeout)
 
 
-async def record_settlement(db: LedgerTransaction, sql: LedgerDialect, settlement: Settlement) -> None:
+async def record_settlement(db: LedgerTransaction, sql: LedgerDialect, settlement: CallSettlement) -> None:
     """Settle a key and store a task, in a transaction; raise LeaseLost if another owner has taken over."""
     if settlement.key:
         await settle_key(db, sql, settlement.key, result=settlement.result, reason=settlement.reason)

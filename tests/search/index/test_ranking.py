@@ -10,7 +10,7 @@ from portico.catalog import Collection
 from portico.items import Change, Item
 from portico.search.index import Ranking, SearchRequest
 from portico.search.index.collection import CollectionIndex
-from portico.search.index.segment import Vocabulary, build_segment, dump_segment, load_segment, merge_segments
+from portico.search.index.segment import StemVocabulary, build_segment, dump_segment, load_segment, merge_segments
 from portico.search.index.snapshot import Snapshot
 
 THINGS = Collection("things")
@@ -26,7 +26,7 @@ def ranked(snapshot: Snapshot, text: str, limit: int = 1000) -> Ranking:
 
 
 def whole(items: list[Item]) -> Snapshot:
-    vocabulary = Vocabulary()
+    vocabulary = StemVocabulary()
     segment = build_segment(items, THINGS, vocabulary)
     return Snapshot(THINGS, vocabulary, (segment,), (np.ones(len(items), bool),)).with_statistics()
 
@@ -115,7 +115,7 @@ def test_no_text_at_all_finds_everything_and_nothing_better_than_the_rest() -> N
 
 def test_words_without_meaning_find_nothing() -> None:
     assert ranked(whole(ITEMS), "?!").ids == []
-    assert ranked(Snapshot(THINGS, Vocabulary()), "soup").ids == []
+    assert ranked(Snapshot(THINGS, StemVocabulary()), "soup").ids == []
 
 
 def changes(items: list[Item], kind: str = "create") -> list[Change]:
@@ -150,7 +150,7 @@ def test_scores_after_changes_and_deletions_are_those_of_a_fresh_index(question:
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_merge_of_segments_with_gaps_answers_like_the_living_items(question: str) -> None:
-    vocabulary = Vocabulary()
+    vocabulary = StemVocabulary()
     parts = [build_segment(ITEMS[n : n + 20], THINGS, vocabulary) for n in (0, 20, 40)]
     live = [np.arange(20) % 3 > 0 for _ in parts]
     merged = merge_segments(parts, live)
@@ -175,7 +175,7 @@ def test_many_small_changes_leave_few_segments() -> None:
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_segment_survives_being_written_and_read(question: str) -> None:
-    vocabulary = Vocabulary()
+    vocabulary = StemVocabulary()
     segment = build_segment(ITEMS, THINGS, vocabulary)
 
     loaded, words = load_segment(dump_segment(segment, vocabulary))
@@ -186,7 +186,7 @@ def test_a_segment_survives_being_written_and_read(question: str) -> None:
 
 
 def test_an_item_with_a_number_beyond_any_column_can_be_written_and_read() -> None:
-    vocabulary = Vocabulary()
+    vocabulary = StemVocabulary()
     collection = THINGS.widen({"o": {}})
     segment = build_segment([Item("a", "things", {"o": {"n": 10**25}})], collection, vocabulary)
 

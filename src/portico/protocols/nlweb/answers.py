@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from portico.ask.events import Constraint, ModelUsage, Question
-from portico.protocols.nlweb.dialects import V54, V55, Dialect, Format, ResponseType
+from portico.protocols.nlweb.dialects import V54, V55, Format, NlwebDialect, ResponseType
 from portico.protocols.nlweb.models import SessionContext
 from portico.protocols.schemas import Schema, whole_schema
 
@@ -115,7 +115,7 @@ def answer_schema() -> Schema:
     return _cut(schema_with_types(V55, V54), 2)
 
 
-def schema_with_types(*dialects: Dialect) -> Schema:
+def schema_with_types(*dialects: NlwebDialect) -> Schema:
     """Return the schema of an answer in any of these dialects, which name the response types differently."""
     schema = whole_schema(NlwebAnswer)
     meta = schema["properties"]["_meta"]

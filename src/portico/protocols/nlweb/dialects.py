@@ -14,7 +14,7 @@ MAX_ECHO = 128  # characters of an identifier that is sent back
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class NlwebDialect:
     name: Literal["0.55", "0.54", "flat"]
     version: str  # said in `_meta`
     format: Format  # when the caller does not say
@@ -26,19 +26,19 @@ class Dialect:
         return kind.title() if self.titled else kind
 
 
-V55 = Dialect("0.55", "0.55", "conversational_search", False, "SearchSummary")
-V54 = Dialect("0.54", "0.54", "chatgpt_app", True, "Summary", titled=True)
-FLAT = Dialect("flat", "0.55", "conversational_search", True, "Summary")
-VERSIONS: Mapping[str, Dialect] = {dialect.version: dialect for dialect in (V55, V54)}
+V55 = NlwebDialect("0.55", "0.55", "conversational_search", False, "SearchSummary")
+V54 = NlwebDialect("0.54", "0.54", "chatgpt_app", True, "Summary", titled=True)
+FLAT = NlwebDialect("flat", "0.55", "conversational_search", True, "Summary")
+VERSIONS: Mapping[str, NlwebDialect] = {dialect.version: dialect for dialect in (V55, V54)}
 # The attributes of `meta` that name a version, and the dialect of a request that names an unknown one there.
-VERSION_ATTRIBUTES: Mapping[str, Dialect] = {"version": V55, "api_version": V54}
+VERSION_ATTRIBUTES: Mapping[str, NlwebDialect] = {"version": V55, "api_version": V54}
 
 
 @dataclass(frozen=True, slots=True)
 class ClientInfo:
     """What a request says of its client. Known before the rest is parsed, so that the client can read a refusal."""
 
-    dialect: Dialect = V55
+    dialect: NlwebDialect = V55
     declared: bool = True  # the caller named a version
     request_id: str | int = ""
     query_id: str = ""  # of the flat dialect: clients drop what has another

@@ -18,7 +18,7 @@ from portico.errors import (
     Unsupported,
 )
 from portico.protocols import problems
-from portico.protocols.nlweb.dialects import V54, ClientInfo, Dialect
+from portico.protocols.nlweb.dialects import V54, ClientInfo, NlwebDialect
 from portico.protocols.problems import BROKEN, error_headers, retry_after
 
 
@@ -70,12 +70,12 @@ CODES_54: Mapping[type[SiteError], NlwebErrorCode] = {
 }
 
 
-def code_of(error: SiteError, dialect: Dialect) -> NlwebErrorCode:
+def code_of(error: SiteError, dialect: NlwebDialect) -> NlwebErrorCode:
     tables = (CODES_54, CODES) if dialect is V54 else (CODES,)
     return next(table[kind] for kind in type(error).__mro__ for table in tables if kind in table)
 
 
-def error_body(error: SiteError, dialect: Dialect) -> dict[str, Any]:
+def error_body(error: SiteError, dialect: NlwebDialect) -> dict[str, Any]:
     """Return the `error` of a failure. Internal errors are not explained to the caller."""
     code = code_of(error, dialect)
     body: dict[str, Any] = {"code": code.code, "message": str(BROKEN if code.status >= 500 else error)}

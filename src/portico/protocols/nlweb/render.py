@@ -20,7 +20,7 @@ from portico.ask.events import (
 from portico.ask.suggestions import MIN_ITEMS, followups
 from portico.errors import SiteError
 from portico.protocols.nlweb.compat_054 import KNOWN, fit_to_054
-from portico.protocols.nlweb.dialects import FLAT, V54, V55, ClientInfo, Dialect, Format, ResponseType
+from portico.protocols.nlweb.dialects import FLAT, V54, V55, ClientInfo, Format, NlwebDialect, ResponseType
 from portico.protocols.nlweb.errors import JsonAnswer, NoResults, code_of, error_body, failure_answer
 from portico.protocols.problems import BROKEN, error_headers
 from portico.protocols.rendering import (
@@ -467,7 +467,7 @@ class FlatRenderer(Renderer):
         return AnswerFrame({"message_type": kind, "query_id": self.options.client.query_id, **data})
 
 
-def render_result(result: ItemEvent, context: RenderContext, dialect: Dialect) -> Json:
+def render_result(result: ItemEvent, context: RenderContext, dialect: NlwebDialect) -> Json:
     """Return an item as this dialect has it."""
     return render_item(result, context, has_site_url=dialect is FLAT, has_source=dialect is not V55)
 

@@ -24,8 +24,8 @@ from portico.operations.workflows import (
     MAX_STEPS,
     Edge,
     Retries,
-    Step,
     Workflow,
+    WorkflowStep,
 )
 from portico.protocols.nwp.errors import UnknownAction
 from portico.protocols.nwp.frames import Natural, TaskFrame
@@ -213,9 +213,9 @@ def _action_id(step: DagNode, hosts: Collection[str]) -> str:
     return ids[0]
 
 
-def _outline(step: DagNode) -> Step:
+def _outline(step: DagNode) -> WorkflowStep:
     """Return a step without its operation, to check the shape of the graph."""
-    return Step(
+    return WorkflowStep(
         id=step.id,
         operation="",
         input_from=step.input_from or (),
@@ -224,8 +224,8 @@ def _outline(step: DagNode) -> Step:
     )
 
 
-def _step(step: DagNode, action: NodeAction, retries: int) -> Step:
-    return Step(
+def _step(step: DagNode, action: NodeAction, retries: int) -> WorkflowStep:
+    return WorkflowStep(
         id=step.id,
         operation=action.operation.name,
         params=step.params or {},

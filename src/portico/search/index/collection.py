@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from portico.catalog import ID, Collection, Field, FieldType
 from portico.items import Change, Item
-from portico.search.index.segment import Segment, SegmentBuilder, Vocabulary, merge_segments
+from portico.search.index.segment import Segment, SegmentBuilder, StemVocabulary, merge_segments
 from portico.search.index.snapshot import Snapshot
 from portico.search.index.vectors import VectorMatrix
 from portico.store.tables import needs_filling
@@ -20,7 +20,7 @@ class CollectionIndex:
 
     def __init__(self, collection: Collection, fields: Sequence[tuple[str, int]]) -> None:
         self.indexed_fields = collection.fields  # as of the first segment; later fields came with their first values
-        self.vocabulary = Vocabulary()
+        self.vocabulary = StemVocabulary()
         self.segments: list[Segment] = []
         self.live: list[NDArray[np.bool_]] = []
         self.vectors: dict[str, VectorMatrix] = {name: VectorMatrix(size) for name, size in fields}

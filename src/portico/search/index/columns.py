@@ -61,7 +61,7 @@ class NeedsStore(Exception):
     """The columns do not hold enough to test a condition or to sort; the store has to."""
 
 
-class Column:
+class IndexColumn:
     """The values of one path: distinct entries, and which item has which entry."""
 
     def __init__(
@@ -241,8 +241,8 @@ class ColumnBuilder:
         self.docs.append(doc)
         self.entries.append(entry)
 
-    def build(self) -> Column:
-        return Column(
+    def build(self) -> IndexColumn:
+        return IndexColumn(
             [value for _, value, _ in self.positions],
             np.fromiter((inside for _, _, inside in self.positions), bool, len(self.positions)),
             np.asarray(self.docs, np.int32),
@@ -252,7 +252,7 @@ class ColumnBuilder:
         )
 
 
-def merge_columns(parts: Sequence[tuple[Column | None, Ints]]) -> Column:
+def merge_columns(parts: Sequence[tuple[IndexColumn | None, Ints]]) -> IndexColumn:
     """Merge columns. `renumber` holds the new number of each old item, or -1 if it is gone."""
     positions: dict[Entry, int] = {}
     docs: list[Ints] = []
@@ -269,7 +269,7 @@ def merge_columns(parts: Sequence[tuple[Column | None, Ints]]) -> Column:
         is_live = moved >= 0
         docs.append(moved[is_live])
         entries.append(np.asarray(fresh, np.int32)[column.entries[is_live]])
-    return Column(
+    return IndexColumn(
         [value for _, value, _ in positions],
         np.fromiter((inside for _, _, inside in positions), bool, len(positions)),
         np.concatenate(docs),
@@ -316,7 +316,7 @@ def _leaves(path: str, value: Any, depth: int, dotted: frozenset[str]) -> Iterat
 class Columns:
     """All columns of a set of items, with a cache of masks and orders."""
 
-    def __init__(self, ids: Sequence[str], columns: Mapping[str, Column]) -> None:
+    def __init__(self, ids: Sequence[str], columns: Mapping[str, IndexColumn]) -> None:
         self.ids = ids
         self.columns = columns
         self._masks: dict[tuple[Condition, FieldType], Mask] = {}
@@ -471,5 +471,5 @@ class ColumnsBuilder:
                 builder = self._builders[path] = ColumnBuilder(self._types.get(path, FieldType.ANY))
             builder.add(doc, value, inside)
 
-    def build(self) -> dict[str, Column]:
+    def build(self) -> dict[str, IndexColumn]:
         return {path: builder.build() for path, builder in self._builders.items()}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from portico.catalog import Collection, FieldType
 from portico.items import Item
-from portico.search.index.columns import PRESENT, Column, Columns, ColumnsBuilder, merge_columns
+from portico.search.index.columns import PRESENT, Columns, ColumnsBuilder, IndexColumn, merge_columns
 from portico.search.index.text import passages, stemmer, words
 
 GAP = -1  # the token between two passages, so that no phrase spans them
@@ -22,7 +22,7 @@ Ints = NDArray[np.int32]
 _serial = itertools.count()
 
 
-class Vocabulary:
+class StemVocabulary:
     """The numbers of stems, in the order of their first use. Only grows."""
 
     def __init__(self, stems: Sequence[str] = ()) -> None:
@@ -105,7 +105,7 @@ class Segment:
 class StemNumbers(dict[str, int]):
     """The stem numbers of the words of one language. A cache: texts repeat their words."""
 
-    def __init__(self, language: str, vocabulary: Vocabulary) -> None:
+    def __init__(self, language: str, vocabulary: StemVocabulary) -> None:
         super().__init__()
         self._stem = stemmer(language)
         self._vocabulary = vocabulary
@@ -118,7 +118,7 @@ class StemNumbers(dict[str, int]):
 class SegmentBuilder:
     """Collects items into one segment."""
 
-    def __init__(self, collection: Collection, vocabulary: Vocabulary) -> None:
+    def __init__(self, collection: Collection, vocabulary: StemVocabulary) -> None:
         self._collection = collection
         self._vocabulary = vocabulary
         self._numbers: dict[str, StemNumbers] = {}
@@ -176,7 +176,7 @@ class SegmentBuilder:
         )
 
 
-def build_segment(items: Iterable[Item], collection: Collection, vocabulary: Vocabulary) -> Segment:
+def build_segment(items: Iterable[Item], collection: Collection, vocabulary: StemVocabulary) -> Segment:
     builder = SegmentBuilder(collection, vocabulary)
     builder.add(items)
     return builder.build()
@@ -188,7 +188,7 @@ def _assemble(
     tokens: Ints,
     starts: NDArray[np.int64],
     quarters: NDArray[np.uint8],
-    columns: Mapping[str, Column],
+    columns: Mapping[str, IndexColumn],
     slots: Ints,
     postings: Postings | None = None,
 ) -> Segment:
@@ -252,7 +252,7 @@ def merge_segments(segments: Sequence[Segment], live: Sequence[NDArray[np.bool_]
     )
 
 
-def dump_segment(segment: Segment, vocabulary: Vocabulary) -> bytes:
+def dump_segment(segment: Segment, vocabulary: StemVocabulary) -> bytes:
     """Encode a segment, so that the next start need not read every item again."""
     postings = segment.postings
     return msgspec.msgpack.encode(
@@ -269,7 +269,7 @@ def dump_segment(segment: Segment, vocabulary: Vocabulary) -> bytes:
     )
 
 
-def load_segment(raw: bytes) -> tuple[Segment, Vocabulary]:
+def load_segment(raw: bytes) -> tuple[Segment, StemVocabulary]:
     stored = msgspec.msgpack.decode(raw)
     ids: list[str] = stored["ids"]
     stems, starts, docs, weights = stored["postings"]
@@ -288,10 +288,10 @@ def load_segment(raw: bytes) -> tuple[Segment, Vocabulary]:
             np.frombuffer(weights, np.float32),
         ),
     )
-    return segment, Vocabulary(stored["stems"])
+    return segment, StemVocabulary(stored["stems"])
 
 
-def _dump_column(column: Column) -> dict[str, Any]:
+def _dump_column(column: IndexColumn) -> dict[str, Any]:
     present = next((i for i, value in enumerate(column.values) if value is PRESENT), -1)
     return {
         "values": [None if value is PRESENT else value for value in column.values],
@@ -304,11 +304,11 @@ def _dump_column(column: Column) -> dict[str, Any]:
     }
 
 
-def _load_column(stored: dict[str, Any]) -> Column:
+def _load_column(stored: dict[str, Any]) -> IndexColumn:
     values: list[Any] = stored["values"]
     if stored["present"] >= 0:
         values[stored["present"]] = PRESENT
-    return Column(
+    return IndexColumn(
         values,
         np.frombuffer(stored["in_array"], np.bool_),
         np.frombuffer(stored["docs"], np.int32),

@@ -12,7 +12,7 @@ from portico.errors import InvalidQuery
 from portico.query import MATCH_ALL, And, Condition, Filter, NearVector, Order, conditions
 from portico.search.index import DEPTH, TEXT_SHARE, Location, Ranking, SearchRequest, SortedRuns, ValueCounts
 from portico.search.index.columns import NeedsStore
-from portico.search.index.segment import Segment, Vocabulary
+from portico.search.index.segment import Segment, StemVocabulary
 from portico.search.index.text import Term, TextQuery, parse_text_query, terms_of
 from portico.search.index.vectors import VectorMatrix, nearest_candidates
 from portico.store.distance import DIGITS
@@ -33,7 +33,7 @@ Floats = NDArray[np.float32]
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     collection: Collection
-    vocabulary: Vocabulary
+    vocabulary: StemVocabulary
     segments: tuple[Segment, ...] = ()
     live: tuple[Mask, ...] = ()
     vectors: dict[str, VectorMatrix] = field(default_factory=dict[str, VectorMatrix])

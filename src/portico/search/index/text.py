@@ -79,7 +79,7 @@ STOPWORDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class WeightedText:
     """One text of an item, with the weight of its words."""
 
     text: str
@@ -106,7 +106,7 @@ def searched_numbers(collection: Collection) -> frozenset[str]:
     return frozenset(name for name in collection.fields if _is_searched_number(name, collection))
 
 
-def passages(item: Item, collection: Collection) -> Iterator[Passage]:
+def passages(item: Item, collection: Collection) -> Iterator[WeightedText]:
     """Yield every searchable text of an item."""
     titles = collection.title_fields
     for name, value in item.data.items():
@@ -114,7 +114,7 @@ def passages(item: Item, collection: Collection) -> Iterator[Passage]:
         if weight > 0 and (name not in UNSEARCHED_FIELDS or name in collection.weights):
             is_word = name in titles or (type(value) is int and _is_searched_number(name, collection))
             for text in _named_texts(value) if is_word else _texts(value, 0):
-                yield Passage(text, weight)
+                yield WeightedText(text, weight)
 
 
 def _is_searched_number(name: str, collection: Collection) -> bool:

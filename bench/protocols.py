@@ -1,9 +1,9 @@
-"""One question over every face of one server: how long it takes, as ratios to plain HTTP.
+"""Compares how long one question takes over each protocol, as ratios to plain HTTP.
 
-    python bench/faces.py
+    python bench/protocols.py
 
-The sample site is served without vectors, so that faces are compared and not the model. Each round asks over every face
-in turn, one request at a time, and the median of the rounds counts.
+The sample site is served without vectors, so that protocols are compared and not the model. Each round asks
+over every protocol in turn, one request at a time, and the median of the rounds counts.
 """
 
 import argparse
@@ -33,15 +33,15 @@ VERSION = "2026-07-28"
 META = {"io.modelcontextprotocol/protocolVersion": VERSION, "io.modelcontextprotocol/clientCapabilities": {}}
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
 TOOL = {"name": "ask", "arguments": QUESTION}
-STANDING = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-11-25"}
-ALONE = {**STANDING, "mcp-protocol-version": VERSION, "mcp-method": "tools/call", "mcp-name": "ask"}
+SESSION_HEADERS = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-11-25"}
+SINGLE_HEADERS = {**SESSION_HEADERS, "mcp-protocol-version": VERSION, "mcp-method": "tools/call", "mcp-name": "ask"}
 MESSAGE = {"message": {"messageId": "1", "role": "ROLE_USER", "parts": [{"data": QUESTION}]}}
 
 Ask = Callable[[], Awaitable[httpx.Response]]
 
 
 @asynccontextmanager
-async def served(folder: Path) -> AsyncIterator[str]:
+async def serve_sample(folder: Path) -> AsyncIterator[str]:
     config = msgspec.structs.replace(
         demo_config(),
         store=StoreSettings(url=f"sqlite:///{folder / 'demo.db'}"),
@@ -60,22 +60,22 @@ async def served(folder: Path) -> AsyncIterator[str]:
         await serving
 
 
-async def ways(client: httpx.AsyncClient) -> dict[str, Ask]:
-    """How to ask over each face."""
+async def askers(client: httpx.AsyncClient) -> dict[str, Ask]:
+    """Return a function for each protocol that asks over it."""
     handshake = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
     opening = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": handshake}
-    opened = await client.post("/mcp", json=opening, headers={"accept": STANDING["accept"]})
-    session = {**STANDING, "mcp-session-id": opened.headers["mcp-session-id"]}
+    response = await client.post("/mcp", json=opening, headers={"accept": SESSION_HEADERS["accept"]})
+    session = {**SESSION_HEADERS, "mcp-session-id": response.headers["mcp-session-id"]}
 
-    def posting(path: str, body: dict[str, Any], **headers: str) -> Ask:
+    def post(path: str, body: dict[str, Any], **headers: str) -> Ask:
         return lambda: client.post(path, json=body, headers=headers)
 
     return {
-        "POST /ask": posting("/ask", QUESTION),
-        "/mcp, 2026-07-28": posting("/mcp", {**CALL, "params": {**TOOL, "_meta": META}}, **ALONE),
-        "/mcp, 2025-11-25 in a session": posting("/mcp", {**CALL, "params": TOOL}, **session),
-        "/mcp, plain JSON": posting("/mcp", {**CALL, "params": TOOL}),
-        "/a2a, 1.0": posting(
+        "POST /ask": post("/ask", QUESTION),
+        "/mcp, 2026-07-28": post("/mcp", {**CALL, "params": {**TOOL, "_meta": META}}, **SINGLE_HEADERS),
+        "/mcp, 2025-11-25 in a session": post("/mcp", {**CALL, "params": TOOL}, **session),
+        "/mcp, plain JSON": post("/mcp", {**CALL, "params": TOOL}),
+        "/a2a, 1.0": post(
             "/a2a", {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": MESSAGE}, **{"a2a-version": "1.0"}
         ),
     }
@@ -84,21 +84,21 @@ async def ways(client: httpx.AsyncClient) -> dict[str, Ask]:
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=200)
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        async with served(Path(folder)) as base, httpx.AsyncClient(base_url=base, timeout=60) as client:
-            asking = await ways(client)
-            took: dict[str, list[float]] = {name: [] for name in asking}
-            for _ in range(given.rounds):
-                for name, ask in asking.items():
+        async with serve_sample(Path(folder)) as base, httpx.AsyncClient(base_url=base, timeout=60) as client:
+            askers_by_name = await askers(client)
+            seconds: dict[str, list[float]] = {name: [] for name in askers_by_name}
+            for _ in range(options.rounds):
+                for name, ask in askers_by_name.items():
                     started = time.perf_counter()
-                    answer = await ask()
-                    took[name].append(time.perf_counter() - started)
-                    if answer.status_code != 200 or "Peanut and Sweet Potato Soup" not in answer.text:
-                        raise SystemExit(f"{name}: {answer.status_code} {answer.text[:200]}")
-    first = statistics.median(took["POST /ask"])
-    for name, each in took.items():
-        print(f"{name:<32} {statistics.median(each) * 1000:7.2f} ms   {statistics.median(each) / first:5.2f}")
+                    response = await ask()
+                    seconds[name].append(time.perf_counter() - started)
+                    if response.status_code != 200 or "Peanut and Sweet Potato Soup" not in response.text:
+                        raise SystemExit(f"{name}: {response.status_code} {response.text[:200]}")
+    first = statistics.median(seconds["POST /ask"])
+    for name, times in seconds.items():
+        print(f"{name:<32} {statistics.median(times) * 1000:7.2f} ms   {statistics.median(times) / first:5.2f}")
 
 
 if __name__ == "__main__":
