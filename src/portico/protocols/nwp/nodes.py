@@ -15,6 +15,7 @@ import msgspec
 from portico.access.budget import list_tokenizers
 from portico.catalog import Catalog, Collection, Kind, Operation, anchor_of
 from portico.config import Config
+from portico.links import FieldLink, links_among
 from portico.operations import schema_of
 from portico.operations.calls import MAX_TIMEOUT
 from portico.operations.workflows import RUN
@@ -210,9 +211,25 @@ class NodeRegistry:
         return {**own, **_TASK_ACTIONS} if own else {}
 
     def graph(self, node: Node, base: str) -> dict[str, Any]:
-        local = [{"rel": name, "node": self.url(name, base)} for name in node.leads_to]
+        local = [{"rel": name, "node": self.url(name, base), **self._links(name, base)} for name in node.leads_to]
         remote = [{"rel": child.rel, "node": child.url} for child in self._config.section(NwpSettings).node]
         return {"refs": [*local, *remote], "max_depth": MAX_DEPTH}
+
+    def _links(self, name: str, base: str) -> dict[str, Any]:
+        """Return the nodes whose records the fields of a node name by id, as foreign keys do."""
+        node = self.all[name]
+        links = links_among(self._site.catalog.public)
+        found = {
+            self._published_name(link): self.url(node_of(link.target), base)
+            for link in links
+            if link.collection in node.collections
+        }
+        return {"links": found} if found else {}
+
+    def _published_name(self, link: FieldLink) -> str:
+        """Return the name that a field has in the schema of its node."""
+        aliases = self._site.catalog.collections[link.collection].names.aliases
+        return aliases.get(link.field, link.field)
 
     def _auth(self, node: Node, base: str) -> dict[str, Any]:
         nwp = self._config.section(NwpSettings)
