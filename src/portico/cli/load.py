@@ -1,18 +1,20 @@
 """The command `portico load`: brings the store up to date with files, feeds, sites and databases."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from portico.cli.options import JsonOption, SiteOption, StoreOption
-from portico.cli.sites import load_all, load_config, site_options, site_store
+from portico.cli.sites import load_all, load_config, load_one, site_options, site_store
 from portico.cli.terminal import ProgressBar, print_json
-from portico.config import Config, check_sources
-from portico.errors import SourceError
+from portico.cli.watch import WatchedSource, watched_place
+from portico.cli.watch import watch as watch_files
+from portico.config import Config, check_sources, resolve_location
+from portico.errors import ConfigError, SourceError
 from portico.redaction import redact_url
 
 if TYPE_CHECKING:
@@ -103,6 +105,9 @@ def load(
     strict: Annotated[
         bool, typer.Option(help="Exit with 1 if anything was lost or is in doubt.", rich_help_panel=REPORTING)
     ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Load files and folders again when they change, until Ctrl-C.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Load sources into the store. Without SOURCE, load all sources of the site file.
@@ -133,6 +138,10 @@ def load(
         delay=delay,
         allow_hosts=(*config.allow_hosts, *(allow_host or ())),
     )
+    if watch and dry_run:
+        raise ConfigError("--watch cannot be combined with --dry-run", hint="Leave one of them out.")
+    watched = _watched_sources(config, sources, collection, options) if watch else []
+    states = [source.state() for source in watched]
     if dry_run:
         work = _examine(config, _chosen_sources(config, sources, collection, options), quiet=as_json)
     elif sources:
@@ -148,6 +157,9 @@ def load(
         print_json(report_json(report))
     else:
         print_report(report, site_options(site, store), is_dry=dry_run)
+    if watch:
+        watch_files(watched, states, as_json=as_json)
+        return
     if any(report.error for report in reports) or (strict and not report.is_lossless):
         raise typer.Exit(1)
 
@@ -186,6 +198,23 @@ def _chosen_sources(
         )
         for url in urls
         for chosen in choose_tables(url, options, collection)
+    ]
+
+
+def _watched_sources(
+    config: Config, urls: Sequence[str] | None, collection: str | None, options: "SourceOptions"
+) -> list[WatchedSource]:
+    """Return the sources of the command line, or of the site file, as files to watch."""
+
+    def reload(url: str) -> "Coroutine[Any, Any, Sequence[LoadReport]]":
+        return _load_some(config, _chosen_sources(config, [url], collection, options), quiet=True)
+
+    if urls:
+        return [WatchedSource(url, watched_place(url, options), partial(reload, url)) for url in urls]
+    places = [watched_place(resolve_location(settings.url, config.folder), options) for settings in config.source]
+    return [
+        WatchedSource(settings.url, place, partial(load_one, config, settings))
+        for settings, place in zip(config.source, places, strict=True)
     ]
 
 

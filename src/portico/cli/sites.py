@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from portico.cli.terminal import ProgressBar, err
-from portico.config import Config, StoreSettings, database_file, find_site_file, resolve_location
+from portico.config import Config, SourceSettings, StoreSettings, database_file, find_site_file, resolve_location
 from portico.errors import ConfigError
 from portico.protocols import parse_config, read_config
 from portico.redaction import redact_url
@@ -58,6 +58,15 @@ async def load_all(
     async with site_store(config) as store:
         with ProgressBar(config.site.name, quiet) as bar:
             return await load_sources(config, store, record or discard, bar.show_report, keep_going=keep_going)
+
+
+async def load_one(config: Config, settings: SourceSettings) -> list["LoadReport"]:
+    """Load one source of the site file."""
+    from portico.sources.ingest import load_sources
+    from portico.telemetry import discard
+
+    async with site_store(config) as store:
+        return await load_sources(config, store, discard, keep_going=True, only=settings)
 
 
 @asynccontextmanager

@@ -399,14 +399,15 @@ async def load_sources(
     on_progress: ProgressCallback = lambda _: None,
     *,
     keep_going: bool = False,
+    only: SourceSettings | None = None,
 ) -> list[LoadReport]:
-    """Bring the store up to date with every [[source]] of the site file.
+    """Bring the store up to date with every [[source]] of the site file, or with only one of them.
 
     With `keep_going`, a source that cannot be read gives a report with an error instead of stopping the others. The
     only source of a site still raises.
     """
     reports: list[LoadReport] = []
-    for settings in config.source:
+    for settings in [only] if only else config.source:
         request = await last_request(store.notes, settings)  # made before the load, which answers it
         try:
             report = await load_source(settings, config, store, record, on_progress)

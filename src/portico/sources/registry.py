@@ -252,7 +252,7 @@ def _make_reader(
         raise _unknown(f"{place!r} has an unknown scheme.")
     path = Path(place)
     if path.is_dir():
-        return lambda: _read_changed(_read_folder(path, kind, options, web), _list_files(path), web, check)
+        return lambda: _read_changed(_read_folder(path, kind, options, web), list_files(path), web, check)
     paths = [path] if path.exists() else sorted(map(Path, glob.glob(place, recursive=True)))
     if not paths:
         raise SourceError(f"There is no file or folder {place!r}.", path=place)
@@ -301,7 +301,7 @@ def _read_files(files: list[tuple[Path, str]], options: SourceOptions, web: Fetc
 
 
 def _read_folder(root: Path, kind: str | None, options: SourceOptions, web: Fetcher) -> Iterator[Entry]:
-    names = {path.relative_to(root).as_posix(): path for path in _list_files(root)}
+    names = {path.relative_to(root).as_posix(): path for path in list_files(root)}
     members = [folders.Member(name, partial(_open_unpacked, path, name, options)) for name, path in names.items()]
     yield from folders.read_members(
         members, str(root), lambda document, kind: _read_document(document, kind, options, web), kind
@@ -435,7 +435,7 @@ def _download(url: str, fetcher: Fetcher, check: RevisionCheck) -> Generator[Doc
         yield document
 
 
-def _list_files(root: Path) -> Iterator[Path]:
+def list_files(root: Path) -> Iterator[Path]:
     """Yield the regular files of a folder in order, without hidden ones and without links that lead outside."""
     inside = root.resolve()
     for folder, inner, names in os.walk(root):

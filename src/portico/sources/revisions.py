@@ -76,6 +76,11 @@ class RevisionCheck:
         self.current = None
 
 
+def files_digest(paths: Iterable[Path]) -> str:
+    """Return a digest of files by their names, times and sizes."""
+    return _digest(state for state, _ in _states(paths))
+
+
 def settings_digest(settings: SourceSettings, config: Config) -> str:
     """Return a digest of all that decides how a source is read. If it changes, the source is read again."""
     public = replace(settings, url=redact_url(settings.url), every="")
