@@ -24,8 +24,8 @@ def pytest_configure() -> None:
     settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("patient")
     usual = signature(httpx.Client).parameters["timeout"].default  # one object, for all kinds of requests
-    for each in ("connect", "read", "write", "pool"):
-        setattr(usual, each, PATIENCE)
+    for phase in ("connect", "read", "write", "pool"):
+        setattr(usual, phase, PATIENCE)
 
 
 @pytest.fixture(scope="session")

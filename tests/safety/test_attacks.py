@@ -96,7 +96,7 @@ async def over_aql_in_a_session(visit: Visit, operation: str, params: dict[str, 
     return result.structured_content["success"], str(result)
 
 
-DOORS: Mapping[str, Door] = {
+PROTOCOL_CALLS: Mapping[str, Door] = {
     door.__name__: door
     for door in (
         over_http,
@@ -127,7 +127,7 @@ async def visit_of(who: Person, port: int, **headers: str) -> AsyncIterator[Visi
 
 
 async def tried(visit: Visit, operation: str, **params: Any) -> dict[str, bool]:
-    return {name: (await door(visit, operation, params))[0] for name, door in DOORS.items()}
+    return {name: (await door(visit, operation, params))[0] for name, door in PROTOCOL_CALLS.items()}
 
 
 async def cleared(parts: Parts, boss: Person, operation: str) -> int:
@@ -135,7 +135,7 @@ async def cleared(parts: Parts, boss: Person, operation: str) -> int:
     return sum(line.event == "OPERATION_CLEARED" and line.body["operation"] == operation for line in lines)
 
 
-NOWHERE = dict.fromkeys(DOORS, False)
+NOWHERE = dict.fromkeys(PROTOCOL_CALLS, False)
 
 
 @requirement("aql:attack:other-protocol", "aql:self:every-protocol", "aql:attack:batch-bypass")
@@ -151,12 +151,12 @@ async def test_no_door_lets_an_unconfirmed_call_through_nor_its_caller_confirm_i
         assert await tried(visit, "close_kitchen", why="late") == NOWHERE
         assert await cleared(parts, boss, "close_kitchen") == 0
 
-        for door in DOORS.values():
+        for door in PROTOCOL_CALLS.values():
             await boss.agrees(await bot.wants("close_kitchen", why="late"))
             done, said = await door(visit, "close_kitchen", {"why": "late"})
             assert done, said
             assert not (await door(visit, "close_kitchen", {"why": "late"}))[0]
-        assert await cleared(parts, boss, "close_kitchen") == len(DOORS)
+        assert await cleared(parts, boss, "close_kitchen") == len(PROTOCOL_CALLS)
 
 
 @requirement("aql:attack:other-protocol", "aql:loop:non-bypass", "aql:block:rejected", "aql:attack:batch-bypass")
@@ -177,7 +177,7 @@ async def test_no_door_lets_an_agent_do_what_it_did_not_report_or_anything_while
         assert await cleared(parts, boss, "set_table") == 0
 
         await boss.does("verify_challenge", challenge_id=challenge, code=code)
-        assert await tried(visit, "set_table", seats=2) == dict.fromkeys(DOORS, True)
+        assert await tried(visit, "set_table", seats=2) == dict.fromkeys(PROTOCOL_CALLS, True)
 
 
 @requirement("aql:session:executions-end", "aql:session:tokens-end")

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from tests.protocols.conftest import asking
 from tests.safety.conftest import DENIED, Open, boss_of, person
-from tests.safety.test_attacks import DOORS, served, visit_of
+from tests.safety.test_attacks import PROTOCOL_CALLS, served, visit_of
 
 import portico
 from portico import errors
@@ -148,7 +148,7 @@ async def test_no_protocol_adds_such_a_lesson(served: tuple[Parts, int]) -> None
     told: list[Any] = []
     for who in callers:
         async with visit_of(who, port) as visit:
-            for name, door in DOORS.items():
+            for name, door in PROTOCOL_CALLS.items():
                 try:
                     done, said = await door(visit, "burn_kitchen", {})
                 except ExceptionGroup as group:  # of a client that is refused while it connects

@@ -31,16 +31,16 @@ ANYBODY: dict[str, Any] = {"scopes": ["ask", "read:*", "execute:*"]}
 
 
 @dataclass
-class Door:
+class Gate:
     """What a chore waits for, and how a test knows that it does."""
 
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     open: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-DOORS: dict[str, Door] = defaultdict(Door)
+GATES: dict[str, Gate] = defaultdict(Gate)
 RESERVED: list[str] = []  # rooms, in the order of their reservations
-BEGUN: list[str] = []  # doors, in the order they were reached
+STARTED: list[str] = []  # doors, in the order they were reached
 
 
 @operation(kind="execute", danger="safe")
@@ -54,10 +54,10 @@ async def reserve_room(context: Context, room: str, nights: Annotated[int, Meta(
 @operation(kind="execute", danger="safe", long=True, estimate=3.0)
 async def paint_house(context: Context, door: str, coats: int = 1) -> dict[str, Any]:
     """Paint the house, once the door is open."""
-    BEGUN.append(door)
+    STARTED.append(door)
     await context.progress(0.5, "Half of it")
-    DOORS[door].reached.set()
-    await DOORS[door].open.wait()
+    GATES[door].reached.set()
+    await GATES[door].open.wait()
     return {"coats": coats}
 
 
@@ -70,9 +70,9 @@ async def close_house(context: Context) -> dict[str, Any]:
 @operation(kind="execute", danger="safe", long=True)
 async def lock_house(context: Context, door: str) -> dict[str, Any]:
     """Lock the house; once begun, it is done."""
-    DOORS[door].reached.set()
+    GATES[door].reached.set()
     try:
-        await DOORS[door].open.wait()
+        await GATES[door].open.wait()
     except asyncio.CancelledError:
         return {"locked": True}
     return {}
@@ -157,12 +157,12 @@ async def held(*doors: str) -> AsyncIterator[None]:
         yield
     finally:
         for door in doors:
-            DOORS[door].open.set()
+            GATES[door].open.set()
 
 
 async def reached(door: str) -> None:
     async with asyncio.timeout(10):
-        await DOORS[door].reached.wait()
+        await GATES[door].reached.wait()
 
 
 def code(answer: httpx.Response) -> tuple[int, str, str]:

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from tests.conformance.requirements import requirement
 from tests.protocols.conftest import key_of
-from tests.protocols.nwp.agents import BEGUN, DOORS, RESERVED, Agent, agent_of, code, held, opened_inn, reached
+from tests.protocols.nwp.agents import GATES, RESERVED, STARTED, Agent, agent_of, code, held, opened_inn, reached
 
 from portico.protocols.nwp import actions
 from portico.protocols.nwp.frames import ActionFrame, CapsFrame, EncodingTier, decode, encode
@@ -133,7 +133,7 @@ async def test_what_an_action_cannot_be_given_is_refused_before_anything_runs(
 
     assert code(answer) == INVALID
     assert answer.json()["details"]["param"] == param
-    assert door not in BEGUN
+    assert door not in STARTED
 
 
 @requirement("nwp:action:refused")
@@ -220,10 +220,10 @@ async def test_a_task_goes_from_pending_over_running_to_completed(agent: Agent) 
         await reached(first)
         task = await agent.start(door, request_id=id)
         pending = await agent.status(task)
-        DOORS[first].open.set()
+        GATES[first].open.set()
         await reached(door)
         running = await agent.status(task)
-        DOORS[door].open.set()
+        GATES[door].open.set()
         completed = await agent.ended(task)
 
     assert (pending["status"], pending["progress"], pending["result"], pending["error"]) == ("pending", 0.0, None, None)
@@ -269,7 +269,7 @@ async def test_a_running_task_is_cancelled_and_so_is_one_that_waits(agent: Agent
 
     assert [each.json()["data"] for each in answers] == [[{"cancelled": True}]] * 2
     assert [(await agent.ended(each))["status"] for each in (waiting, running)] == ["cancelled", "cancelled"]
-    assert doors[1] not in BEGUN
+    assert doors[1] not in STARTED
 
 
 @requirement("nwp:task:cancel")
@@ -279,7 +279,7 @@ async def test_what_has_ended_cannot_be_cancelled(agent: Agent) -> None:
         cancelled = await agent.start(doors[0])
         await agent.invoke("system.task.cancel", {"task_id": cancelled})
         completed = await agent.start(doors[1])
-        DOORS[doors[1]].open.set()
+        GATES[doors[1]].open.set()
         failed = (await agent.invoke("site.close_house", **{"async": True})).json()["task_id"]
     ended = {task: (await agent.ended(task))["status"] for task in (cancelled, completed, failed)}
 
@@ -343,11 +343,11 @@ async def test_what_is_more_urgent_begins_sooner(agent: Agent) -> None:
         for door, priority in ((low, "low"), (normal, None), (high, "high")):
             tasks.append(await agent.start(door, priority=priority))
         for door in doors:
-            DOORS[door].open.set()
+            GATES[door].open.set()
         for task in tasks:
             await agent.ended(task)
 
-    assert BEGUN[-4:] == [first, high, normal, low]
+    assert STARTED[-4:] == [first, high, normal, low]
 
 
 # Again
@@ -375,7 +375,7 @@ async def test_a_task_is_not_bounded_by_the_timeout_that_clients_send_with_every
     async with held(door):
         task = await agent.start(door, timeout_ms=20)
         await asyncio.sleep(0.2)
-        DOORS[door].open.set()
+        GATES[door].open.set()
         ended = await agent.ended(task)
 
     assert ended["status"] == "completed"
@@ -386,7 +386,7 @@ async def test_a_task_that_has_ended_is_given_again_for_its_key(agent: Agent) ->
     door, key, id = name(), name(), name()
     async with held(door):
         task = await agent.start(door, idempotency_key=key)
-        DOORS[door].open.set()
+        GATES[door].open.set()
         await agent.ended(task)
 
         again = await agent.invoke(
@@ -398,7 +398,7 @@ async def test_a_task_that_has_ended_is_given_again_for_its_key(agent: Agent) ->
     assert (again.status_code, said["task_id"], said["status"], said["request_id"]) == (202, task, "completed", id)
     assert said["data"][0]["result"] == {"coats": 1}
     assert at_once.json()["data"] == [{"coats": 1}]
-    assert BEGUN.count(door) == 1
+    assert STARTED.count(door) == 1
 
 
 async def test_a_key_that_is_in_use_is_refused(agent: Agent) -> None:
@@ -414,11 +414,11 @@ async def test_a_key_that_is_in_use_is_refused(agent: Agent) -> None:
                 "site.paint_house", {"door": doors[0]}, idempotency_key=doors[0], **{"async": True}
             )
             at_once = await agent.invoke("site.paint_house", params, idempotency_key=doors[1])
-            DOORS[doors[1]].open.set()
+            GATES[doors[1]].open.set()
 
     assert [code(later), code(at_once)] == [IN_USE, IN_USE]
     assert waiting.result().json()["data"] == [{"coats": 1}]
-    assert BEGUN.count(doors[1]) == 1
+    assert STARTED.count(doors[1]) == 1
 
 
 @requirement("nwp:idempotency:repeated")

@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 from tests.conformance.requirements import requirement
 from tests.protocols.conftest import key_of
-from tests.protocols.nwp.agents import DOORS, Agent, agent_of, code, held, opened_inn, reached, subscribe, subscribed
+from tests.protocols.nwp.agents import GATES, Agent, agent_of, code, held, opened_inn, reached, subscribe, subscribed
 from tests.protocols.nwp.conftest import serving
 
 from portico.access.nip.authority import SiteAuthority
@@ -177,7 +177,7 @@ async def cancelled_twice(inns: Inns) -> httpx.Response:
 @earns("NWP-TASK-ALREADY-COMPLETED", "NPS-CLIENT-CONFLICT", 409)
 async def cancelled_too_late(inns: Inns) -> httpx.Response:
     door = str(uuid4())
-    DOORS[door].open.set()
+    GATES[door].open.set()
     task = await inns.agent.start(door)
     await inns.agent.ended(task)
     return await inns.cancelled(task)
