@@ -56,6 +56,20 @@ def test_people_see_a_table_with_the_fields_they_asked_about(portico: Portico) -
     assert "2 of 2" in done.err
 
 
+def test_a_column_of_any_name_is_named_as_people_type_it(portico_in: Portico, tmp_path: Path) -> None:
+    (tmp_path / "sales.csv").write_text("id,Region Name,Price ($)\na,Oslo,5.5\nb,Bergen,7.5\n")
+    portico_in(tmp_path, "load", "sales.csv")
+
+    rows = ("--where", '{"region name": "Oslo"}', "--fields", "region_name,price")
+    sums = ("--aggregate", "sum(Price ($)) as total", "--group-by", "region_name", "--order", "-total")
+
+    assert portico_in(tmp_path, "query", "sales", *rows).out.split("\n")[1].split() == ["a", "Oslo", "5.5"]
+    assert portico_in(tmp_path, "query", "sales", *sums, "--json").json["rows"] == [
+        {"Region Name": "Bergen", "total": 7.5},
+        {"Region Name": "Oslo", "total": 5.5},
+    ]
+
+
 @pytest.mark.parametrize("order", ["-price", "price:desc"])
 def test_falling_order_is_written_either_way(portico: Portico, order: str) -> None:
     assert ids(portico("query", "products", "--order", order, "--limit", "2", "--json").json) == ["p29", "p28"]

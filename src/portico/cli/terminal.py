@@ -145,11 +145,20 @@ def show_rows(
 
 def _columns(rows: Sequence[Mapping[str, Any]], query: "Query") -> list[str]:
     """Return the columns to show: the ID, a title and the fields that the query names."""
+    from portico.field_names import alias_of, index_names
     from portico.query import conditions
 
+    known = dict.fromkeys(name for row in rows for name in row)
+    names = index_names(tuple(known))
+
+    def shown(name: str) -> str:
+        """Return the name that a field has in the rows, if they have it."""
+        other = names.find(name) or alias_of(name)
+        return other if name not in known and other in known else name
+
     if query.fields:
-        return ["id", *(name for name in query.fields if name != "id")]
+        return ["id", *(shown(name) for name in query.fields if name != "id")]
     titles = [name for name in ("name", "headline", "title") if any(name in row for row in rows)][:1]
-    fields = [*(c.field for c in conditions(query.where)), *(o.field for o in query.order)]
+    fields = [shown(name) for name in (*(c.field for c in conditions(query.where)), *(o.field for o in query.order))]
     score = ["_score"] if query.text else []
     return list(dict.fromkeys(["id", *titles, *fields, *score]))

@@ -11,7 +11,10 @@ from tests.conformance.requirements import requirement
 from tests.protocols.conftest import asking, key_of
 from tests.protocols.nwp.shop import CURSOR_INVALID, FIELD_UNKNOWN, FILTER_INVALID, ask, capsule, found, refusal, shop
 
+from portico.catalog import Collection
+from portico.items import diff
 from portico.protocols.nwp.frames import CapsFrame, EncodingTier, QueryFrame, decode, encode
+from portico.protocols.nwp.queries import publish_patch
 from portico.server.assembly import Parts
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -240,3 +243,13 @@ async def test_members_of_the_wrong_kind_are_refused_in_either_tier(client: http
         assert await refusal(client, said) == FILTER_INVALID
         packed = await client.post("/nwp/things/query", content=msgspec.msgpack.encode(said))
         assert (packed.status_code, packed.json()["error"]) == (400, "NWP-QUERY-FILTER-INVALID")
+
+
+async def test_a_patch_names_fields_as_the_schema_does() -> None:
+    names = Collection("shops").widen({"Region Name": "x", "a/b": 1, "offers": {}}).names
+    before = {"Region Name": "x", "a/b": 1, "offers": {"Region Name": 1}}
+    after = {"Region Name": "y", "a/b": 2, "offers": {"Region Name": 2}}
+
+    paths = [step["path"] for step in publish_patch(diff(before, after), names)]
+
+    assert paths == ["/region_name", "/a_b", "/offers/Region Name"]
