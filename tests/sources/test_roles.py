@@ -1,7 +1,7 @@
 """Which field titles an item, shows it, prices it: by its name in many languages, and by what it holds."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -186,18 +186,24 @@ def test_an_empty_field_has_no_role() -> None:
     assert assign_roles([FieldProfile("name", FieldType.STRING, coverage=0.0)]) == {}
 
 
-def test_hostile_names_are_read_in_bounded_time() -> None:
-    names = ["", " ", "a" * 100_000, "A_" * 50_000, "\U000e0001" * 50, "名" * 10_000, "aA" * 10_000, "." * 500]
+def _seconds(work: Callable[[], object]) -> float:
+    """The least time of several: what the work itself takes on a busy machine."""
+    times: list[float] = []
+    for _ in range(5):
+        started = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - started)
+    return min(times)
 
-    started = time.perf_counter()
-    for name in names:
-        match_name(name)
-    assert time.perf_counter() - started < 0.5
+
+@pytest.mark.parametrize("name", ["a" * 1000, "A_" * 500, "\U000e0001" * 50, "名" * 1000, "aA" * 500, "." * 500])
+def test_the_time_for_a_name_does_not_grow_with_its_length(name: str) -> None:
+    assert _seconds(lambda: match_name(name * 100)) < 20 * _seconds(lambda: match_name(name)) + 0.001
 
 
-def test_a_table_of_two_thousand_fields_takes_less_than_a_second() -> None:
+def test_the_time_for_a_table_grows_with_its_fields_and_not_faster() -> None:
     profiles = [text(f"Measured Value Name {place}") for place in range(2000)]
 
-    started = time.perf_counter()
-    assign_roles(profiles, "measurements")
-    assert time.perf_counter() - started < 1.0
+    few, many = (_seconds(lambda size=size: assign_roles(profiles[:size], "measurements")) for size in (200, 2000))
+
+    assert many < 40 * few

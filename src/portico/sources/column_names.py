@@ -21,12 +21,15 @@ NAMES: Mapping[str, frozenset[str]] = {
         "time": """arrival at begin beginn begins clock close closed closes closing departure end ende ends from heure
         hora hour offnung open opened opening opens start starts to uhr uhrzeit until öffnung""",
         # Commas separate elements, or never do.
-        "list": """allergens amenities categories colors colours cuisines farben features genres ingredients keyword
-        keywords labels languages materials schlagworte sizes skills sprachen stichworte tag tags themen topics
-        zutaten""",
+        "list": """allergens amenities categories colors colours cuisines farben features genre genres ingredients
+        keyword keywords labels languages materials schlagworte sizes skills sprachen stichworte tag tags themen
+        topics zutaten""",
         "no list": "address adresse author city date location name names ort place",
         "coordinates": "coord coordinate coordinates coords geo gps latlng latlon latlong location point position",
         "year": "annee ano anno année ano año baujahr jaar jahr rok year yr",
+        # Digits in quotes are numbers.
+        "number": """age amount anzahl betrag count gewicht height length menge pages points population quantity qty
+        rating score seats stock total views votes weight width""",
         "key": "fk id ids key pk uid",
     }.items()
 }

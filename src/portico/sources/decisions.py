@@ -51,6 +51,7 @@ class ColumnType:
     unit: str = ""
     conversion: Conversion | None = None
     doubt: str = ""  # why it is not read as what it may be
+    example: str = ""  # of a value that is in doubt
     setting: str = ""  # that would settle the doubt
     remark: str = ""
 
@@ -92,9 +93,18 @@ def decide(collection: str, profile: Profile, declared: Mapping[str, Field]) -> 
         field = declared.get(column.name)
         if field is not None:
             types[column.path] = _decide_declared(column, field, context)
-        elif not column.path[-1].startswith("@"):
+        elif column.path[-1].startswith("@"):  # keywords of JSON-LD
+            types[column.path] = _keep(column)
+        else:
             types[column.path] = _with_missing(column, _decide(column, context))
     return types
+
+
+def _keep(column: Column) -> ColumnType:
+    """Return the type of a column whose values stay as they are."""
+    if not column.filled or column.texts < column.filled:
+        return ColumnType(FieldType.ANY, column.filled)
+    return ColumnType(FieldType.STRING, column.filled)
 
 
 def _decide(column: Column, context: Context) -> ColumnType:
@@ -193,11 +203,22 @@ def _decide_code(column: Column, context: Context) -> ColumnType | None:
     is_long = column.count(Kind.CODE, "long") > (1 - ENOUGH) * column.filled
     if digits >= ENOUGH * column.filled and (has_zeros or is_long):
         format = format or "code"
-    elif context.has_native and digits >= ENOUGH * column.texts and column.count(Kind.NUMBER, *WHOLE) == digits:
+    elif (
+        context.has_native
+        and digits >= ENOUGH * column.texts
+        and column.count(Kind.NUMBER, *WHOLE) == digits
+        and not _is_number_name(column)
+    ):
         return replace(_text(column), format=format) if not _natives(column, int, float) else None
     elif format is None and digits == column.filled and _are_gtins(column.sample):
         format = "isbn" if all(text.strip().startswith(("978", "979")) for text in column.sample) else "gtin"
     return replace(_text(column), format=format) if format else None
+
+
+def _is_number_name(column: Column) -> bool:
+    words = name_words(column.path[-1])
+    is_price = any(match.role == "price" for match in match_name(column.path[-1]))
+    return is_price or (bool(words) and words[-1] in NAMES["number"] | NAMES["year"])
 
 
 def _code_format(column: Column) -> str | None:
@@ -283,7 +304,7 @@ def _ambiguous_number(column: Column, context: Context) -> ColumnType:
         " the column stays text"
     )
     setting = context.setting(column, "number", format="1,234.56" if mark == "," else "1.234,56")
-    return replace(_text(column), doubt=reason, setting=setting)
+    return replace(_text(column), doubt=reason, example=example, setting=setting)
 
 
 def _is_fraction(notation: Notation, decimal: str) -> bool:
@@ -344,10 +365,11 @@ def _decide_unit(column: Column, context: Context, kind: Kind, amounts: Mapping[
     if kind is Kind.MONEY:
         numbers |= {n: count for n, count in column.notations.items() if n.kind is Kind.NUMBER}
     if sum(numbers.values()) < ENOUGH * column.filled:
-        noun = "currencies" if kind is Kind.MONEY else "units"
-        reason = f"has several {noun}: {', '.join(sorted(by_unit)[:MAX_LISTED])}; the column stays text"
+        if kind is not Kind.MONEY:
+            return None
+        reason = f"has several currencies: {', '.join(sorted(by_unit)[:MAX_LISTED])}; the column stays text"
         setting = context.setting(column, "number", unit=unit)
-        return replace(_text(column), doubt=reason, setting=setting) if kind is Kind.MONEY else None
+        return replace(_text(column), doubt=reason, example=_first(column), setting=setting)
     decimal = _decimal(numbers) or context.decimal
     if not decimal and _is_unclear(numbers):
         if kind is not Kind.MONEY or any(n.variant == ".?" for n in numbers):
@@ -376,6 +398,7 @@ def _decide_date(column: Column, context: Context) -> ColumnType | None:
             _text(column),
             doubt=f"`{example}` may begin with its day or its month, and no other value shows which:"
             " the column stays text",
+            example=example,
             setting=context.setting(column, "timestamp", format="dd/mm/yyyy"),
         )
     other = "m" if day_first else "d"
@@ -423,11 +446,12 @@ def _decide_duration(column: Column, context: Context) -> ColumnType | None:
         if is_duration:
             reason = "may be minutes and seconds, or hours and minutes: the column stays text"
         setting = context.setting(column, "duration", format=form if clocks and is_duration else "")
-        return replace(text, doubt=reason, setting=setting)
+        return replace(text, doubt=reason, example=_first(column), setting=setting)
     has_minutes = column.count(Kind.DURATION, "m:s") or exact or (full and is_duration)
     if clocks and not has_minutes and total - clocks < ENOUGH * column.filled:
         reason = "may be minutes and seconds, or hours and minutes: the column stays text"
-        return replace(_text(column), doubt=reason, setting=context.setting(column, "duration", format="mm:ss"))
+        setting = context.setting(column, "duration", format="mm:ss")
+        return replace(_text(column), doubt=reason, example=_first(column), setting=setting)
     clock = "m:s" if has_minutes else ""
     fits = total if clock else total - clocks
     conversion = Conversion(FieldType.DURATION, Kind.DURATION, clock=clock)
@@ -498,6 +522,10 @@ def _text(column: Column) -> ColumnType:
     needs_conversion = bool(column.natives)
     conversion = Conversion(FieldType.STRING) if needs_conversion else None
     return ColumnType(FieldType.STRING, column.filled, conversion=conversion)
+
+
+def _first(column: Column) -> str:
+    return next((text.strip() for text in column.sample if text.strip()), "")
 
 
 def _missed(column: Column) -> str:

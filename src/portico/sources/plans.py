@@ -108,7 +108,7 @@ class Plan:
     def doubts(self, place: str) -> list[Doubt]:
         """Return the doubts about whole columns."""
         return [
-            Doubt(place, decided.doubt, ".".join(path), setting=decided.setting)
+            Doubt(place, decided.doubt, ".".join(path), decided.example[:SHOWN_LENGTH], decided.setting)
             for path, decided in self.types.items()
             if decided.doubt
         ]

@@ -73,9 +73,10 @@ def assign_roles(profiles: Sequence[FieldProfile], collection: str = "") -> dict
     _assign_position(roles, candidates)
     _assign_names_of_people(roles, candidates)
     free = [candidate for candidate in candidates if candidate.profile.name not in roles.values()]
-    _assign(
-        roles, "title", free, lambda candidate: _score_title(candidate, collection, is_person="given_name" in roles)
-    )
+    is_person = "given_name" in roles
+    _assign(roles, "title", free, lambda candidate: _score_title(candidate, collection, is_person=is_person))
+    if not is_person:
+        _prefer_place(roles, candidates, collection)
     free = [candidate for candidate in candidates if candidate.profile.name not in roles.values()]
     _assign(roles, "description", free, _score_description)
     return roles
@@ -163,6 +164,18 @@ def _assign_position(roles: dict[Role, str], candidates: Sequence[_Candidate]) -
         roles |= latitude
 
 
+def _prefer_place(roles: dict[Role, str], candidates: Sequence[_Candidate], collection: str) -> None:
+    """Let the field of the place be the title where it tells items apart better than a title that no name tells."""
+    by_name = {candidate.profile.name: candidate for candidate in candidates}
+    place, title = by_name.get(roles.get("place", "")), by_name.get(roles.get("title", ""))
+    points = _score_title(place, collection, is_person=False) if place else None
+    if points is None or (title and title.has_name_of("title")):
+        return
+    known = _score_title(title, collection, is_person=False) if title else None
+    if known is None or known < points:
+        roles["title"] = roles.pop("place")
+
+
 def _score_degrees(candidate: _Candidate, role: Role, most: float) -> float | None:
     profile = candidate.profile
     numbers = [value for value in profile.examples if isinstance(value, int | float) and not isinstance(value, bool)]
@@ -202,7 +215,9 @@ def _score_title(candidate: _Candidate, collection: str, *, is_person: bool) -> 
         points = 97.0 if own else (100.0, 70.0, 65.0, 65.0)[match.match]
         score = points - min(match.rank, 20) * 0.5 + differs
         return score if score >= MIN_TITLE_SCORE else None
-    if is_person or candidate.has_name_of("place", "given_name", "family_name", "description"):
+    if is_person or candidate.has_name_of("given_name", "family_name"):
+        return None
+    if candidate.has_name_of("description") and profile.length >= MIN_DESCRIPTION:
         return None
     is_title = profile.distinct >= MIN_DISTINCT and "." not in profile.name and _share(profile, _is_phrase) >= 0.5
     score = 30 * _share(profile, _is_phrase) + differs
