@@ -35,7 +35,8 @@ class AgentRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     session: str = ""
     count: int = 0
     steps: tuple[StepRecord, ...] = ()  # the newest
-    actions: tuple[str, ...] = ()  # digests of the newest hints, to detect repetition
+    # Digests of the newest hints, to detect repetition. Stores know them by their former name.
+    actions: tuple[str, ...] = msgspec.field(default=(), name="seen")
     silent: int = 0  # steps in a row without the outcome of the one before
     message: str = ""
     held: bool = False  # by a verification, which holds all agents of the caller
@@ -103,7 +104,8 @@ class AgentRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     waiting: dict[str, datetime] = {}  # undecided confirmations, and until when they can be decided
     requests: dict[str, ConfirmationRequest] = {}  # every confirmation whose parameters are stored
     undecided: dict[str, datetime] = {}  # digests of steps that paused it for a person, and until when
-    approved: dict[str, datetime] = {}  # confirmations that are unused, and until when they are valid
+    # Confirmations that are unused, and until when they are valid. Stores know them by their former name.
+    approved: dict[str, datetime] = msgspec.field(default_factory=dict[str, datetime], name="given")
     notices: tuple[Notification, ...] = ()  # for the next step
 
 
