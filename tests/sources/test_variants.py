@@ -81,6 +81,24 @@ def test_the_price_on_top_is_the_lowest_of_the_variants(read, table):
     assert [number(v["Variant Price"]) for v in products["elm-board"]["variants"]] == [64.0, 49.99]
 
 
+@pytest.mark.parametrize(
+    ("prices", "lowest"),
+    [
+        (["1.299,00 €", "349,00 €", "89,50 €", "1.050,00 €"], ["349,00 €", "89,50 €"]),
+        (["1.299 €", "950 €", "1.150 €", "1.050 €"], ["950 €", "1.050 €"]),
+        (["$1,299", "$950", "$1,150", "$1,050"], ["$950", "$1,050"]),
+        (["1 299,00", "349,00", "89,50", "1 050,00"], ["349,00", "89,50"]),
+    ],
+)
+def test_the_lowest_price_is_found_however_prices_are_written(read, table, prices, lowest):
+    oak_a, oak_b, elm_a, elm_b = (f'"{price}"' for price in prices)
+    rows = f"Handle,Title,Size,Price\noak,Oak,S,{oak_a}\noak,,L,{oak_b}\nelm,Elm,S,{elm_a}\nelm,,L,{elm_b}\n"
+
+    products = records(read(table(rows)))
+
+    assert [product["Price"] for product in products.values()] == lowest
+
+
 def test_grouping_is_remarked_in_the_report(read, table):
     remarks = [entry.text for entry in read(table(SHOP)) if isinstance(entry, Remark)]
 

@@ -17,11 +17,18 @@ from portico.sources.cells import MISSING, PAIRS, parse_list
 from portico.sources.column_names import CODE_PAIRS, CODES_BY_NAME, DEGREES, DURATION_PAIRS, NAMES
 from portico.sources.columns import Column, Path, Profile
 from portico.sources.conversion import Conversion
-from portico.sources.notation import Kind, Notation
-from portico.sources.numbers import WHOLE, is_convertible
+from portico.sources.notation import ENOUGH, Kind, Notation
+from portico.sources.numbers import (
+    AMOUNTS,
+    WHOLE,
+    count_fitting,
+    decimal_separator,
+    is_convertible,
+    is_fraction,
+    is_unclear,
+)
 from portico.sources.role_names import Match, match_name, name_words
 
-ENOUGH = 0.9  # of the values of a column have its type
 NOTABLE = 0.5  # of them look like values of a type that the column does not get
 CODES = 0.01  # of the numbers have leading zeros: then they are codes
 MAX_LISTED = 5  # values in a doubt or remark
@@ -31,7 +38,6 @@ _LIST_WORDS = 4  # of an element
 _REPETITION = 0.6  # different elements of all elements, in a list with commas
 
 _TEXT_FORMATS = (Kind.URL, Kind.EMAIL, Kind.UUID, Kind.HASH, Kind.PHONE, Kind.JSON)
-_AMOUNTS = (Kind.MONEY, Kind.PERCENT, Kind.QUANTITY)
 _NOUNS = {
     FieldType.INTEGER: "whole numbers", FieldType.NUMBER: "numbers", FieldType.BOOLEAN: "true or false",
     FieldType.TIMESTAMP: "dates", FieldType.DURATION: "durations", FieldType.ARRAY: "lists",
@@ -81,7 +87,7 @@ def decide(collection: str, profile: Profile, declared: Mapping[str, Field]) -> 
     """Return the type of every column of a collection. `declared` holds fields by the place of their values."""
     columns = [*profile.top.values(), *profile.nested.values()]
     context = Context(collection, has_native=any(_natives(column, int, float, bool) for column in columns))
-    decimals = {mark for column in columns if (mark := _decimal(column.notations))}
+    decimals = {mark for column in columns if (mark := decimal_separator(column.notations))}
     orders = {order for column in columns if (order := _order(column)) is not None}
     context = replace(
         context,
@@ -265,13 +271,13 @@ def _decide_number(column: Column, context: Context) -> ColumnType | None:
     natives = _natives(column, int, float)
     if not numbers or sum(numbers.values()) + natives < ENOUGH * column.filled:
         return None
-    decimal = _decimal(numbers) or ("." if _degrees(column) else context.decimal)
-    if not decimal and _is_unclear(numbers):
+    decimal = decimal_separator(numbers) or ("." if _degrees(column) else context.decimal)
+    if not decimal and is_unclear(numbers):
         return _ambiguous_number(column, context)
-    fits = _fits(numbers, decimal or ".") + natives
+    fits = count_fitting(numbers, decimal or ".") + natives
     if fits < ENOUGH * column.filled:
         return None
-    is_whole = not _natives(column, float) and not any(_is_fraction(n, decimal) for n in numbers)
+    is_whole = not _natives(column, float) and not any(is_fraction(n, decimal) for n in numbers)
     kind = FieldType.INTEGER if is_whole else FieldType.NUMBER
     return _number(kind, fits, _number_format(column, kind), decimal or ".")
 
@@ -307,46 +313,11 @@ def _ambiguous_number(column: Column, context: Context) -> ColumnType:
     return replace(_text(column), doubt=reason, example=example, setting=setting)
 
 
-def _is_fraction(notation: Notation, decimal: str) -> bool:
-    return notation.variant in {decimal, f"{decimal}?"}
-
-
-def _is_unclear(notations: Iterable[Notation]) -> bool:
-    return any(notation.variant.endswith("?") for notation in notations)
-
-
-def _fits(notations: Mapping[Notation, int], decimal: str) -> int:
-    other = "," if decimal == "." else "."
-    return sum(count for notation, count in notations.items() if notation.variant not in {other, f"{other}w"})
-
-
-def _decimal(notations: Mapping[Notation, int]) -> str:
-    """Return the decimal separator that numbers show; empty if they show none, or both.
-
-    Where no number has another number of decimals than three, the separator groups thousands if smaller whole numbers
-    are among them and no greater ones without a separator.
-    """
-    counts: dict[str, int] = {}
-    for notation, count in notations.items():
-        if notation.kind is Kind.NUMBER or notation.kind in _AMOUNTS:
-            counts[notation.variant] = counts.get(notation.variant, 0) + count
-    points, commas = (counts.get(mark, 0) + counts.get(f"{mark}w", 0) for mark in (".", ","))
-    if points or commas:
-        return "." if commas <= (1 - ENOUGH) * points else "," if points <= (1 - ENOUGH) * commas else ""
-    unclear = {mark for mark in (".", ",") if f"{mark}?" in counts}
-    if len(unclear) != 1:
-        return ""
-    mark = unclear.pop()
-    has_greater = any(counts.get(variant, 0) for variant in WHOLE - {"bit", "small"})
-    is_grouped = counts.get("small", 0) and counts[f"{mark}?"] >= 5 and not has_greater
-    return ("," if mark == "." else ".") if is_grouped else ""
-
-
 def _decide_amount(column: Column, context: Context) -> ColumnType | None:
     """Decide about numbers with a currency, a percent sign or a unit; below an object there is no place for units."""
     if len(column.path) > 1 or column.natives:
         return None
-    for kind in _AMOUNTS:
+    for kind in AMOUNTS:
         amounts = {n: count for n, count in column.notations.items() if n.kind is kind}
         plain = column.count(Kind.NUMBER) if kind is Kind.MONEY else 0
         total = sum(amounts.values())
@@ -370,16 +341,16 @@ def _decide_unit(column: Column, context: Context, kind: Kind, amounts: Mapping[
         reason = f"has several currencies: {', '.join(sorted(by_unit)[:MAX_LISTED])}; the column stays text"
         setting = context.setting(column, "number", unit=unit)
         return replace(_text(column), doubt=reason, example=_first(column), setting=setting)
-    decimal = _decimal(numbers) or context.decimal
-    if not decimal and _is_unclear(numbers):
+    decimal = decimal_separator(numbers) or context.decimal
+    if not decimal and is_unclear(numbers):
         if kind is not Kind.MONEY or any(n.variant == ".?" for n in numbers):
             return _ambiguous_number(column, context)
         decimal = "."  # $1,299: no price has three decimals
-    fits = _fits(numbers, decimal or ".")
+    fits = count_fitting(numbers, decimal or ".")
     if fits < ENOUGH * column.filled:
         return None
     has_parts = any(n.unit != unit and n.kind is Kind.QUANTITY for n in numbers)
-    is_whole = not has_parts and not any(_is_fraction(n, decimal) for n in numbers)
+    is_whole = not has_parts and not any(is_fraction(n, decimal) for n in numbers)
     type = FieldType.INTEGER if is_whole and kind is not Kind.MONEY else FieldType.NUMBER
     conversion = Conversion(type, kind, decimal or ".", unit=unit)
     return ColumnType(type, fits, kind.value, unit, conversion)
@@ -532,7 +503,7 @@ def _missed(column: Column) -> str:
     """Return a remark on a text column of which most values look like another type."""
     nouns = {
         "numbers": column.count(Kind.NUMBER) + _natives(column, int, float),
-        "amounts": sum(column.count(kind) for kind in _AMOUNTS),
+        "amounts": sum(column.count(kind) for kind in AMOUNTS),
         "dates": column.count(Kind.DATE),
         "durations": column.count(Kind.DURATION),
     }
@@ -615,10 +586,10 @@ def _declared_conversion(column: Column, field: Field, context: Context) -> Conv
 
 
 def _declared_number(column: Column, field: Field, context: Context) -> Conversion:
-    counts = {kind: column.count(kind) for kind in (Kind.NUMBER, *_AMOUNTS)}
+    counts = {kind: column.count(kind) for kind in (Kind.NUMBER, *AMOUNTS)}
     kind = max(counts, key=lambda kind: counts[kind])
     numbers = {n: count for n, count in column.notations.items() if n.kind in counts}
-    decimal = {"1,234.56": ".", "1.234,56": ","}.get(field.format) or _decimal(numbers) or context.decimal
+    decimal = {"1,234.56": ".", "1.234,56": ","}.get(field.format) or decimal_separator(numbers) or context.decimal
     units = {n.unit: count for n, count in numbers.items() if n.unit}
     unit = field.unit or (max(units, key=lambda unit: units[unit]) if units else "")
     return Conversion(field.type, kind, decimal, unit=unit, is_declared=True)

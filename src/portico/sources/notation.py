@@ -3,6 +3,8 @@
 from enum import StrEnum
 from typing import NamedTuple
 
+ENOUGH = 0.9  # of the values of a column decide for all of them
+
 
 class Kind(StrEnum):
     """What a text looks like."""

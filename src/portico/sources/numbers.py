@@ -5,15 +5,16 @@ other cells of its column decide, then the other columns of its source. Where no
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from math import isfinite
 
-from portico.sources.notation import Kind, Notation
+from portico.sources.notation import ENOUGH, Kind, Notation
 
 MAX_NUMBER = 60  # characters
 EXACT_DIGITS = 15  # that a float holds
+AMOUNTS = (Kind.MONEY, Kind.PERCENT, Kind.QUANTITY)  # numbers with something beside them
 _GROUP = " \u00a0\u202f\u2009'’"
 _NUMBER = re.compile(
     rf"""(?P<plain>0|[1-9][0-9]*)
@@ -178,6 +179,41 @@ def read_amount(text: str) -> Notation | None:
         return Notation(Kind.PERCENT, variant, "%")
     unit = _UNITS.get(after)
     return Notation(Kind.QUANTITY, variant, unit) if unit else None
+
+
+def is_fraction(notation: Notation, decimal: str) -> bool:
+    return notation.variant in {decimal, f"{decimal}?"}
+
+
+def is_unclear(notations: Iterable[Notation]) -> bool:
+    return any(notation.variant.endswith("?") for notation in notations)
+
+
+def count_fitting(notations: Mapping[Notation, int], decimal: str) -> int:
+    other = "," if decimal == "." else "."
+    return sum(count for notation, count in notations.items() if notation.variant not in {other, f"{other}w"})
+
+
+def decimal_separator(notations: Mapping[Notation, int]) -> str:
+    """Return the decimal separator that numbers show; empty if they show none, or both.
+
+    Where no number has another number of decimals than three, the separator groups thousands if smaller whole numbers
+    are among them and no greater ones without a separator.
+    """
+    counts: dict[str, int] = {}
+    for notation, count in notations.items():
+        if notation.kind is Kind.NUMBER or notation.kind in AMOUNTS:
+            counts[notation.variant] = counts.get(notation.variant, 0) + count
+    points, commas = (counts.get(mark, 0) + counts.get(f"{mark}w", 0) for mark in (".", ","))
+    if points or commas:
+        return "." if commas <= (1 - ENOUGH) * points else "," if points <= (1 - ENOUGH) * commas else ""
+    unclear = {mark for mark in (".", ",") if f"{mark}?" in counts}
+    if len(unclear) != 1:
+        return ""
+    mark = unclear.pop()
+    has_greater = any(counts.get(variant, 0) for variant in WHOLE - {"bit", "small"})
+    is_grouped = counts.get("small", 0) and counts[f"{mark}?"] >= 5 and not has_greater
+    return ("," if mark == "." else ".") if is_grouped else ""
 
 
 def parse_number(text: str, decimal: str) -> int | float | None:

@@ -6,14 +6,15 @@ price on top is the lowest of the variants, so that "under 50" finds every item 
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
 from itertools import chain, groupby, islice
 from typing import Any, TypeAlias
 
 from portico.catalog import FieldType
 from portico.errors import SourceError
+from portico.sources.numbers import decimal_separator, parse_number, read_amount, read_number
 from portico.sources.records import Doubt, Entry, Record, Remark
 from portico.sources.roles import FieldProfile, assign_roles
 
@@ -23,7 +24,6 @@ MIN_GROUPS = 2  # items of several rows among them
 MAX_ROWS = 2000  # of one item
 _IMAGE_WORDS = frozenset({"image", "images", "img", "picture", "pictures", "photo", "photos", "bild", "foto", "imagen"})
 _WORD = re.compile(r"[A-Za-z]+")
-_AMOUNT = re.compile(r"\d[\d.,' ]*")
 
 Rows: TypeAlias = Sequence[Record]
 
@@ -34,6 +34,7 @@ class RowShape:
 
     key: str
     price: str = ""
+    decimal: str = ""  # the decimal separator of prices
     of_rows: set[str] = field(default_factory=set[str])  # filled on rows below the first
     differing: set[str] = field(default_factory=set[str])  # different for the rows of one item
     images: set[str] = field(default_factory=set[str])
@@ -128,9 +129,14 @@ def _shape(key: str, groups: Iterable[Rows]) -> RowShape:
     for rows in groups:
         for name in shape.differing:
             examples.setdefault(name, []).extend(row.data[name] for row in rows if name in row.data)
-    amounts = {name: values for name, values in examples.items() if all(_amount(value) is not None for value in values)}
-    profiles = [FieldProfile(name, FieldType.NUMBER, examples=tuple(values[:5])) for name, values in amounts.items()]
+    decimals = {name: _decimal(values) for name, values in examples.items()}
+    profiles = [
+        FieldProfile(name, FieldType.NUMBER, examples=tuple(values[:5]))
+        for name, values in examples.items()
+        if all(_amount(value, decimals[name]) is not None for value in values)
+    ]
     shape.price = assign_roles(profiles).get("price", "")
+    shape.decimal = decimals.get(shape.price, "")
     return shape
 
 
@@ -180,7 +186,7 @@ def _item(rows: list[Record], shape: RowShape) -> Iterator[Entry]:
         for row in shape.variant_rows(rows)
         if (variant := {name: value for name, value in row.data.items() if name in shape.differing})
     ]
-    lowest = _lowest(variants, shape.price)
+    lowest = _lowest(variants, shape)
     if lowest is not None:
         data[shape.price] = lowest
     if variants:
@@ -189,24 +195,26 @@ def _item(rows: list[Record], shape: RowShape) -> Iterator[Entry]:
     yield Record(data, first.where, first.id if key is None else str(key), first.collection)
 
 
-def _lowest(variants: Sequence[Mapping[str, Any]], name: str) -> Any:
-    """Return the lowest value of a field, as it is written."""
-    amounts = [(amount, variant[name]) for variant in variants if (amount := _amount(variant.get(name))) is not None]
+def _lowest(variants: Iterable[Mapping[str, Any]], shape: RowShape) -> Any:
+    """Return the lowest price, as it is written."""
+    prices = [variant.get(shape.price) for variant in variants]
+    amounts = [(amount, price) for price in prices if (amount := _amount(price, shape.decimal)) is not None]
     return min(amounts, key=lambda pair: pair[0], default=(None, None))[1]
 
 
-def _amount(value: Any) -> Decimal | None:
-    """Return the number that a cell is or holds: 19.99 of "$19.99" and of "19,99 €"."""
-    match = _AMOUNT.search(value) if isinstance(value, str) else None
-    if isinstance(value, bool) or not (match or isinstance(value, int | float)):
-        return None
-    digits = re.sub(r"[' ]", "", match[0]) if match else str(value)
-    comma, dot = digits.rfind(","), digits.rfind(".")
-    is_cents = comma > dot and len(digits) - comma - 1 != 3
-    try:
-        return Decimal(digits.replace(".", "").replace(",", ".") if is_cents else digits.replace(",", ""))
-    except InvalidOperation:
-        return None
+def _amount(value: Any, decimal: str) -> float | None:
+    """Return the number that a cell is or holds: 19.99 of "$19.99", and of "19,99 €" in a table of such prices."""
+    if isinstance(value, str):
+        return parse_number(value.strip(), decimal)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _decimal(values: Iterable[Any]) -> str:
+    """Return the decimal separator of amounts. Where none shows it, separators group thousands."""
+    texts = [text for value in values if isinstance(value, str) and (text := value.strip())]
+    notations = Counter(notation for text in texts if (notation := read_number(text) or read_amount(text)))
+    groups_points = any(notation.variant == ".?" for notation in notations)
+    return decimal_separator(notations) or ("," if groups_points else ".")
 
 
 def _is_image(name: str) -> bool:
