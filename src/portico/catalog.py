@@ -373,6 +373,13 @@ class Collection:
         spec = self.by_role.get(role)
         return spec.name if spec else ""
 
+    def role_of(self, name: str) -> Role | Literal[""]:
+        """Return the role of a field; empty if it has none, or the site file gives its role to another field."""
+        for role, spec in self.by_role.items():
+            if spec.name == name:
+                return role
+        return ""
+
     @property
     def title_fields(self) -> tuple[str, ...]:
         """The fields that name an item: those of the roles, then those that schema.org has for it."""

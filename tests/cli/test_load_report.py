@@ -69,6 +69,19 @@ def test_a_dry_run_of_the_site_file_examines_its_sources(portico: Portico, tmp_p
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "portico.toml"]
 
 
+def test_the_report_shows_the_roles_that_the_site_file_sets(portico: Portico, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,Name,Label\na,Cedar planter,Big red box\nb,Copper can,Small blue tin\n")
+    (tmp_path / "portico.toml").write_text(
+        '[[source]]\nurl = "a.csv"\ncollection = "tools"\n[collections.tools.roles]\ntitle = "Label"\n'
+    )
+
+    reports = [portico(*command, "--json").json for command in (("load", "--dry-run"), ("load",), ("check",))]
+
+    for report in reports:
+        fields = report["collections"]["tools"]["fields"]
+        assert {name: field["role"] for name, field in fields.items()} == {"Name": "", "Label": "title"}
+
+
 def test_with_strict_a_doubt_fails_the_command_after_loading(portico: Portico, tmp_path: Path) -> None:
     (tmp_path / "stock.csv").write_text(STOCK)
 

@@ -4,15 +4,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
-from portico.catalog import Collection, Field, scalar_at
+from portico.catalog import Collection, scalar_at
 from portico.query import MATCH_ALL
-from portico.sources.reports import CollectionReport, FieldReport
+from portico.sources.reports import CollectionReport, FieldReport, shorten_example
 from portico.store import Store
 
 MAX_READ = 100_000  # items of a collection that are read: the shares of a larger one are those of this many
-MAX_EXAMPLE = 200  # characters of an example
 
 
 async def describe_items(store: Store, collection: Collection) -> CollectionReport:
@@ -27,7 +24,7 @@ async def describe_items(store: Store, collection: Collection) -> CollectionRepo
     fields = {
         name: FieldReport(
             type=spec.type,
-            role=_role(spec, collection),
+            role=collection.role_of(name),
             format=spec.format,
             unit=spec.unit,
             coverage=present[name] / read if read else 0.0,
@@ -44,17 +41,4 @@ def _count(data: Mapping[str, Any], collection: Collection, present: Counter[str
         if value is not None and (not spec.is_typed or spec.comparable_value(data) is not None):
             present[name] += 1
             if name not in examples:
-                examples[name] = _cut(value)
-
-
-def _role(spec: Field, collection: Collection) -> Any:
-    """Return the role of a field; that of the site file goes before the one that the data shows."""
-    return next((role for role, name in collection.roles.items() if name == spec.name), spec.role)
-
-
-def _cut(value: Any) -> Any:
-    """Return the value as an example: a long text is shortened, a long list or object is written as a short text."""
-    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    if len(text) <= MAX_EXAMPLE:
-        return value
-    return f"{text[: MAX_EXAMPLE - 1]}…"
+                examples[name] = shorten_example(value)

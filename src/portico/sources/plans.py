@@ -13,10 +13,10 @@ from portico.sources.columns import EXAMPLES, Column, Path, Profile, objects_in
 from portico.sources.conversion import ABSENT, UNREADABLE, Converter
 from portico.sources.decisions import ColumnType, decide, noun_of, setting_for
 from portico.sources.records import Doubt, Remark
-from portico.sources.reports import CollectionReport, FieldReport
+from portico.sources.reports import CollectionReport, FieldReport, shorten_example
 from portico.sources.roles import FieldProfile, assign_roles
 
-SHOWN_LENGTH = 100  # characters of a value in a report
+SHOWN_LENGTH = 100  # characters of a value in a doubt
 # A value of each type, of which a collection infers it.
 _SAMPLES: Mapping[FieldType, Any] = {
     FieldType.STRING: "",
@@ -201,22 +201,22 @@ class Settlement:
 
 def describe(collection: Collection, profile: Profile, plan: Plan) -> CollectionReport:
     """Return what a load made of a collection, field by field."""
-    fields = {name: _describe_field(spec, profile, plan) for name, spec in collection.fields.items()}
+    fields = {name: _describe_field(spec, collection, profile, plan) for name, spec in collection.fields.items()}
     return CollectionReport(items=profile.items, fields=fields)
 
 
-def _describe_field(spec: Field, profile: Profile, plan: Plan) -> FieldReport:
+def _describe_field(spec: Field, collection: Collection, profile: Profile, plan: Plan) -> FieldReport:
     path = tuple(spec.where.split("."))
     column = profile.top.get(spec.where) or profile.nested.get(path)
     decided = plan.types.get(column.path) if column else None
+    role = collection.role_of(spec.name)
     if column is None or decided is None:
-        return FieldReport(type=spec.type, role=spec.role, format=spec.format, unit=spec.unit)
-    example = next(iter(_examples(column, decided)), None)
+        return FieldReport(type=spec.type, role=role, format=spec.format, unit=spec.unit)
     return FieldReport(
         type=spec.type,
-        role=spec.role,
+        role=role,
         format=spec.format,
         unit=spec.unit,
         coverage=round(min(1.0, decided.fits / max(1, profile.items)), 4),
-        example=example[:SHOWN_LENGTH] if isinstance(example, str) else example,
+        example=shorten_example(next(iter(_examples(column, decided)), None)),
     )

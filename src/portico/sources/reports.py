@@ -13,6 +13,7 @@ from portico.sources.revisions import Revision
 MAX_FAILURES = 100
 MAX_DOUBTS = 100
 MAX_REMARKS = 100
+MAX_EXAMPLE = 200  # characters
 
 
 class FieldReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +87,12 @@ def group_doubts(doubts: Iterable[Doubt]) -> list[DoubtGroup]:
         subject = (doubt.field, doubt.setting) if doubt.field else (doubt.place, doubt.value)
         groups.setdefault((*subject, doubt.reason), []).append(doubt)
     return [DoubtGroup(group[0], len(group)) for group in groups.values()]
+
+
+def shorten_example(value: Any) -> Any:
+    """Return a value as an example: a long text is cut, and a long list or object becomes a short text."""
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return value if len(text) <= MAX_EXAMPLE else f"{text[: MAX_EXAMPLE - 1]}…"
 
 
 def merge_collections(reports: Iterable[LoadReport]) -> dict[str, CollectionReport]:
