@@ -60,6 +60,22 @@ class TrustedNetworks:
         return parsed is not None and any(parsed in network for network in self._networks)
 
 
+def join_url(base: str, reference: str) -> str:
+    """Return a reference joined to a base, or as it is where they make no URL: people write `http://[your site]`."""
+    try:
+        return urljoin(base, reference)
+    except ValueError:
+        return reference
+
+
+def url_path(url: str) -> str:
+    """Return the path of a URL, or all of a text that is no URL."""
+    try:
+        return urlsplit(url).path
+    except ValueError:
+        return url
+
+
 def absolute(url: Any, base: str) -> str | None:
     """Return the absolute URL for a link, or None for anything but http and https."""
     if not isinstance(url, str) or not url.strip():

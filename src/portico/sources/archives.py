@@ -65,7 +65,7 @@ def list_files(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
 def problem_with(member: zipfile.ZipInfo) -> str:
     """Return why a member is not read, or an empty text."""
     path = PurePosixPath(member.filename.replace("\\", "/"))
-    if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
+    if path.is_absolute() or ".." in path.parts or ":" in path.as_posix().split("/")[0]:
         return "has a path that leads out of the archive"
     return "is encrypted" if member.flag_bits & _ENCRYPTED else ""
 

@@ -12,7 +12,7 @@ from portico.sources.role_names import match_name
 
 MAX_URL = 2000
 # A path, or the name of a file: without spaces, scheme and host.
-_RELATIVE = re.compile(r"(?!//)(?![A-Za-z][A-Za-z0-9+.-]*:)[^\s\\]*(?:/|\.[A-Za-z0-9]{2,5}(?:[?#]|\Z))[^\s\\]*\Z")
+_RELATIVE = re.compile(r"(?!//)(?![A-Za-z][A-Za-z0-9+.-]*:)(?=[^\s\\]++\Z)[^\s\\]*(?:/|\.[A-Za-z0-9]{2,5}(?:[?#]|\Z))")
 
 
 def join_addresses(entries: Iterable[Entry], base_url: str) -> Iterator[Entry]:

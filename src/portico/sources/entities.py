@@ -279,7 +279,7 @@ class _Graph:
 
     def _is_elsewhere(self, node: Node) -> bool:
         """Whether a node has an address, and it is that of another page."""
-        if not urlsplit(self._address).netloc:
+        if not self._address.startswith(("http://", "https://")):
             return False
         addresses = [one for name in ("@id", "url") if isinstance(one := node.get(name), str) and one]
         return bool(addresses) and not any(map(self._is_this_page, addresses))

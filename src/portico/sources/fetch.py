@@ -16,12 +16,12 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
-from urllib.parse import urljoin
 
 import httpcore
 import httpx
 
 from portico.errors import BlockedAddress, SourceError
+from portico.network import join_url
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolve: TypeAlias = Callable[[str, int], Sequence[str]]
@@ -62,7 +62,7 @@ class FetchResponse:
     def location(self) -> str | None:
         """The target of a redirect, as an absolute URL."""
         target = self.headers.get("location")
-        return urljoin(self.url, target) if target and self.status in _REDIRECTS else None
+        return join_url(self.url, target) if target and self.status in _REDIRECTS else None
 
     def read(self) -> bytes:
         return b"".join(self.chunks)

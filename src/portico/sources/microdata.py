@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urljoin
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from portico.network import join_url
 from portico.sources.records import MAX_DEPTH
 
 MAX_PROPERTIES = 20_000  # of one page
@@ -52,7 +52,7 @@ class _MicrodataParser:
         if types:
             item["@type"] = types[0] if len(types) == 1 else types
         if attributes.get("itemid"):
-            item["@id"] = urljoin(self._base, attributes["itemid"] or "")
+            item["@id"] = join_url(self._base, attributes["itemid"] or "")
         inside = around | {node.mem_id}
         for owned in self._find_properties(node):
             self._left -= 1
@@ -82,7 +82,7 @@ class _MicrodataParser:
         if "content" in attributes:  # schema.org allows it on every element, not on meta alone
             return (attributes["content"] or "").strip()
         if tag in _LINKS:
-            return urljoin(self._base, (attributes.get(_LINKS[tag]) or "").strip())
+            return join_url(self._base, (attributes.get(_LINKS[tag]) or "").strip())
         text = attributes.get(_VALUES.get(tag, ""))
         return " ".join((text if text is not None else node.text()).split())
 

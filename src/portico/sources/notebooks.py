@@ -12,7 +12,7 @@ from portico.sources.documents import file_title, page_entries
 from portico.sources.records import Document, Entry, too_large
 
 _MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable("table")
-_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
+_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(\S.*)$", re.MULTILINE)
 
 
 class _Cell(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ class _Notebook(msgspec.Struct, frozen=True):
         """Return the first heading, which says more than metadata that few people fill in."""
         texts = (cell.text for cell in self.all_cells() if cell.cell_type == "markdown")
         heading = next(filter(None, map(_HEADING.search, texts)), None)
-        return heading[1] if heading else self.metadata.title
+        return heading[1].rstrip(" \t#") if heading else self.metadata.title
 
     def all_cells(self) -> list[_Cell]:
         return [*self.cells, *(cell for sheet in self.worksheets for cell in sheet.cells)]

@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
-from urllib.parse import urljoin
 
 from portico.catalog import OPERATIONS
 from portico.errors import SourceError
+from portico.network import join_url
 from portico.sources.fetch import Fetcher, origin_of
 from portico.sources.records import MAX_DEPTH, BadRecord, Document, Entry, Record, SourceOptions
 from portico.sources.references import InvalidReference, Library, parse_document
@@ -243,7 +243,7 @@ def _server(holders: tuple[dict[str, Any], ...], document: Document) -> str:
     url = str(server.get("url") or "/")
     for name, variable in _as_dict(server.get("variables")).items():
         url = url.replace(f"{{{name}}}", str(_as_dict(variable).get("default", "")))
-    return urljoin(document.url or "", url).rstrip("/")
+    return join_url(document.url or "", url).rstrip("/")
 
 
 class _Resolver:

@@ -7,11 +7,12 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote, unquote, urljoin, urlsplit
+from urllib.parse import quote, unquote
 
 from markdown_it import MarkdownIt
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from portico.network import join_url, url_path
 from portico.sources import jsonld, microdata
 from portico.sources.boilerplate import find_boilerplate, is_notice
 from portico.sources.entities import MAX_NODES, complete, find_subject, is_article, types_of
@@ -328,7 +329,7 @@ def _title(page: HtmlPage, head: PageMetadata) -> str:
 
 def _title_of_address(address: str) -> str:
     """Return the last part of an address or a path as a title: "Opening hours" for /visit/opening-hours.html."""
-    path = urlsplit(address).path if "://" in address else address
+    path = url_path(address) if "://" in address else address
     parts = [part for part in re.split(r"[/\\]", unquote(path)) if part]
     stem = re.sub(r"\.\w{1,8}\Z", "", parts[-1]) if parts else ""
     if stem.lower() in ("index", "readme") and len(parts) > 1:
@@ -358,7 +359,7 @@ def _linked_data(page: HtmlPage) -> tuple[list[Fields], list[Entry]]:
 def _join(base: str, reference: str) -> str:
     if reference.startswith("#"):
         return base.partition("#")[0] + reference
-    return urljoin(base, reference) if urlsplit(base).scheme in ("http", "https") else reference or base
+    return join_url(base, reference) if base.startswith(("http://", "https://")) else reference or base
 
 
 def _text(value: Any) -> str:

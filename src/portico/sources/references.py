@@ -1,17 +1,21 @@
 """Files that a document refers to with `$ref`, beside it on disk or on its server. Leaves neither folder nor server."""
 
+import re
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import quote, unquote, urldefrag, urljoin, urlsplit
+from urllib.parse import quote, unquote
 
 import yaml
 
 from portico.errors import SourceError
+from portico.network import join_url
 from portico.sources import jsonld
 from portico.sources.fetch import Fetcher, origin_of
 from portico.sources.plain import load_yaml, plain
 from portico.sources.records import MAX_RECORD_BYTES, Document
 
+_HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_INDEX = re.compile("[0-9]{1,9}")
 MAX_FILES = 200
 MAX_BYTES = 4 * MAX_RECORD_BYTES  # of all files together
 
@@ -39,13 +43,13 @@ class Library:
 
     def look_up(self, reference: str) -> Any:
         """Return what a reference in the main document, or an absolute one, points to."""
-        place, fragment = urldefrag(self._absolute(reference, self._main))
+        place, _, fragment = self._absolute(reference, self._main).partition("#")
         node = self._load(place, reference)
         if fragment and not fragment.startswith("/"):
             raise InvalidReference(f"refers to {reference!r}, which is no path into a document")
         for part in fragment.split("/")[1:]:
             name = unquote(part).replace("~1", "/").replace("~0", "~")
-            if isinstance(node, list) and name.isdecimal() and int(name) < len(cast("list[Any]", node)):
+            if isinstance(node, list) and _INDEX.fullmatch(name) and int(name) < len(cast("list[Any]", node)):
                 node = cast("list[Any]", node)[int(name)]
             elif isinstance(node, dict) and name in node:
                 node = cast("dict[str, Any]", node)[name]
@@ -59,8 +63,8 @@ class Library:
         if not name:
             return f"{place}{separator}{fragment}"
         if self._base:
-            return urljoin(place, reference)
-        if urlsplit(name).scheme or name.startswith("//") or not self._folder:
+            return join_url(place, reference)
+        if _HAS_SCHEME.match(name) or name.startswith("//") or not self._folder:
             return reference
         return f"{quote(str(Path(unquote(place)).parent / unquote(name)))}{separator}{fragment}"
 
@@ -139,5 +143,5 @@ def parse_document(text: bytes, name: str) -> Any:
     """Parse JSON or YAML; raise SourceError for anything else."""
     try:
         return jsonld.decode(text) if text.lstrip()[:1] == b"{" else plain(load_yaml(text.decode("utf-8-sig")))
-    except (jsonld.InvalidJson, UnicodeDecodeError, yaml.YAMLError) as problem:
+    except (jsonld.InvalidJson, UnicodeDecodeError, yaml.YAMLError, ValueError, RecursionError) as problem:
         raise SourceError(f"{name} is neither JSON nor YAML: {problem}") from problem

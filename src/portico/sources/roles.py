@@ -24,7 +24,7 @@ _DATES: Final = frozenset({"date", "datetime", "year"})
 _LATITUDE, _LONGITUDE = 90.0, 180.0
 _IMAGE = re.compile(r"\.(?:jpe?g|png|gif|webp|avif|svg|bmp|tiff?)(?:[?#].*)?\Z", re.IGNORECASE)
 _URL = re.compile(r"https?://[^\s/]+", re.IGNORECASE)
-_RELATIVE = re.compile(r"(?:\.{0,2}/)?[^\s:]*/[^\s:]*\Z")
+_RELATIVE = re.compile(r"[^\s:/]*+/[^\s:]*+\Z")
 _EMAIL = re.compile(r"[^\s@]+@[^\s@]+\.[^\s@]+\Z")
 _HASH = re.compile(r"(?=.*\d)(?:[0-9a-f]{8,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|sha\w*:.+)\Z", re.IGNORECASE)
 _NO_LETTERS = re.compile(r"[\W\d_]*\Z")

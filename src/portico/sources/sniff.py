@@ -4,9 +4,9 @@ import re
 import zipfile
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, cast
-from urllib.parse import urlsplit
 
 from portico.errors import SourceError
+from portico.network import url_path
 from portico.sources import jsonld
 from portico.sources.dialect import is_table
 from portico.sources.records import Document
@@ -105,7 +105,7 @@ def by_name(name: str) -> str | None:
 
 
 def suffix_of(name: str) -> str:
-    path = urlsplit(name).path if name.startswith(("http://", "https://")) else name
+    path = url_path(name) if name.startswith(("http://", "https://")) else name
     return PurePosixPath(path.replace("\\", "/")).suffix.lower()
 
 

@@ -29,7 +29,7 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_LINE = re.compile(rb"[^\n]*[\x80-\xff][^\n]*")
+_LINE = re.compile(rb"^[^\n\x80-\xff]*+[\x80-\xff][^\n]*", re.MULTILINE)
 _CUT_LETTER = re.compile(rb"\A[\x80-\xbf]{1,3}|[\xc0-\xff][\x80-\xbf]{0,2}\Z")
 _LABELS = {
     "utf_8": "UTF-8", "utf_16": "UTF-16", "utf_32": "UTF-32", "cp932": "Shift-JIS", "gb18030": "GB18030",
@@ -179,8 +179,8 @@ def misread_utf8(text: str, encoding: Encoding) -> str | None:
 def _known_codec(name: str) -> str:
     try:
         codec = codecs.lookup(name).name
-        b"".decode(codec)  # refuses codecs that are not of texts, such as base64
-    except LookupError:
+        b"\xe9".decode(codec, "replace")  # refuses codecs that are not of texts: base64, idna
+    except (LookupError, UnicodeError):
         hint = "Use a name such as utf-8, windows-1252, shift_jis or gb18030."
         raise SourceError(f"There is no encoding {name!r}.", hint=hint) from None
     return "utf-8-sig" if codec == "utf-8" else codec

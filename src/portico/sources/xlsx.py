@@ -19,7 +19,7 @@ MAX_SHEETS = 1000
 MAX_ROWS = 1_048_576  # of a sheet, in every version of Excel
 MAX_SHARED_TEXTS = 512 << 20  # bytes: they are kept in memory
 _SAMPLE = 256 * 1024
-_EMPTY_FORMULA = re.compile(rb'<c (?![^>]*t="str")[^>]*><f[^>]*>[^<]*</f>(?:<v\s*/>|<v></v>)?</c>')
+_EMPTY_FORMULA = re.compile(rb'<c (?![^<>]*t="str")[^<>]*+><f[^<>]*+>[^<]*+</f>(?:<v\s*/>|<v></v>)?</c>')
 _NO_VALUES = "has formulas without values: save it in a spreadsheet program, or their cells stay empty"
 _ZEROS = re.compile(r"0{2,}")
 _MIDNIGHT = time()
