@@ -267,10 +267,9 @@ async def test_closing_does_not_wait_for_a_website_and_another_process_goes_on(
         await here.request("posts")
         await until(lambda: _requested(web, 1))
 
-        started = time.monotonic()
         await here.close()
 
-        assert time.monotonic() - started < 2
+        assert web.conditions == []  # the website has not answered
         info = await last_load(there)
         assert (info.state, info.error) == ("failed", "It was interrupted")
         web.released.set()
