@@ -1,12 +1,14 @@
 """Rows of one thing become one item: products with variants and pictures, orders with lines."""
 
 from pathlib import Path
+from weakref import WeakSet
 
 import pytest
 
 from portico.errors import SourceError
 from portico.sources.records import Doubt, Remark
 from portico.sources.registry import Record
+from portico.sources.variants import MAX_ROWS, group_rows
 
 SHOP = """\
 Handle,Title,Body (HTML),Vendor,Tags,Option1 Name,Option1 Value,Variant SKU,Variant Grams,Variant Inventory Policy,\
@@ -97,6 +99,27 @@ def test_the_lowest_price_is_found_however_prices_are_written(read, table, price
     products = records(read(table(rows)))
 
     assert [product["Price"] for product in products.values()] == lowest
+
+
+def test_a_field_that_all_rows_share_does_not_gather_them_in_memory():
+    class Cell(str):
+        """A text that can be observed."""
+
+    alive: WeakSet[Cell] = WeakSet()
+    counts: list[int] = []
+
+    def rows():
+        for number in range(10 * MAX_ROWS):
+            cell = Cell(number)
+            alive.add(cell)
+            counts.append(len(alive))
+            yield Record({"shop": "Harbour", "sku": cell}, f"t.csv:{number + 2}")
+
+    entries = list(group_rows(rows(), "shop"))
+
+    assert max(counts) <= 2 * MAX_ROWS
+    [doubt] = [entry for entry in entries if isinstance(entry, Doubt)]
+    assert doubt.reason == "has 20,000 rows; those after the first 2,000 were left out"
 
 
 def test_grouping_is_remarked_in_the_report(read, table):

@@ -112,8 +112,8 @@ class CommandRunner:
         """Return the items that a result names by their ids, out of the collections that the caller may read."""
         collections = self._catalog().collections
         ids_by_collection = ids_in(result, [collections[name] for name in readable])
-        held = [await self._items.get_many(name, ids) for name, ids in ids_by_collection.items()]
-        return tuple(item for items in held for item in items)
+        batches = [await self._items.get_many(name, ids) for name, ids in ids_by_collection.items()]
+        return tuple(item for items in batches for item in items)
 
     async def _with_items(self, command: Command, text: str, context: AskContext, phrases: Phrases) -> Command:
         """Replace names of items by their ids in the parameters that are named after a kind of item."""

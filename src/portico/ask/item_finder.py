@@ -35,5 +35,5 @@ class ItemFinder:
         return present(item, self._catalog().collections.get(collection)) if item else None
 
     async def get_many(self, collection: str, ids: Sequence[str]) -> list[Item]:
-        held = await self._finder.store.items.get_many(collection, list(ids))
-        return present_all(list(held.values()), self._catalog().collections)
+        items = await self._finder.store.items.get_many(collection, list(ids))
+        return present_all(list(items.values()), self._catalog().collections)

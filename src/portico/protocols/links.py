@@ -40,14 +40,14 @@ def readable_links(site: Site, caller: Caller) -> list[FieldLink]:
 async def linked_items(site: Site, item: Item, caller: Caller) -> Mapping[str, Sequence[Item]]:
     """Return the items that an item links to, by field. The caller's request must be admitted."""
     links = [link for link in readable_links(site, caller) if link.collection == item.collection][:MAX_FIELDS]
-    found: dict[str, Sequence[Item]] = {}
+    targets: dict[str, Sequence[Item]] = {}
     for link in links:
         ids = linked_ids(item.data, site.catalog.collections[link.collection].fields[link.field])[:MAX_LINKED]
         if ids:
             query = Query(link.target, where=Condition(ID, "in", tuple(ids)))
             page = await site.further_page(query, MAX_LINKED)
-            found[link.field] = [present(target, site.catalog.collections[link.target]) for target in page.items]
-    return {field: items for field, items in found.items() if items}
+            targets[link.field] = [present(target, site.catalog.collections[link.target]) for target in page.items]
+    return {field: items for field, items in targets.items() if items}
 
 
 async def linking_items(site: Site, item: Item, caller: Caller) -> list[LinkingItems]:

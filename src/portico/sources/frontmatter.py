@@ -50,9 +50,9 @@ class FrontMatter:
 
 def read_front_matter(text: str, name: str) -> FrontMatter:
     """Return what a page says between its fences and by the name of its file."""
-    given, body = _split(text)
-    settings = {key: value for key, value in given.items() if key in _SETTINGS}
-    fields = _schema_fields({key: value for key, value in given.items() if key not in _SETTINGS})
+    values, body = _split(text)
+    settings = {key: value for key, value in values.items() if key in _SETTINGS}
+    fields = _schema_fields({key: value for key, value in values.items() if key not in _SETTINGS})
     path = PurePosixPath(name.replace("\\", "/"))
     post = _POST.match(path.stem)
     if post and "datePublished" not in fields:

@@ -118,8 +118,8 @@ def _examine_records(survey: Survey, declared: Callable[[str], Collection]) -> L
     total = sum(profile.items for profile in survey.profiles.values())
     collections: dict[str, CollectionReport] = {}
     for name, profile in sorted(survey.profiles.items()):
-        settled = Settlement(plans[name], profile, survey.links.get(name, {})).settle(declared(name))
-        collections[name] = describe(settled, profile, plans[name])
+        collection = Settlement(plans[name], profile, survey.links.get(name, {})).settle(declared(name))
+        collections[name] = describe(collection, profile, plans[name])
     report = _add_columns(report, survey, plans)
     unchanged = max(0, total - added - (report.failed - survey.report.failed))
     return replace(report, added=added, unchanged=unchanged, collections=collections)

@@ -226,8 +226,9 @@ def _passages(fields: Fields, page: HtmlPage, head: PageMetadata, blocks: list[T
 
 
 def _anchor(passage: Passage, page: HtmlPage) -> str:
-    made = re.sub(r"[^\w\- ]", "", passage.heading.lower()).replace(" ", "-") if page.is_generated else ""
-    return passage.anchor or made
+    if passage.anchor or not page.is_generated:
+        return passage.anchor
+    return re.sub(r"[^\w\- ]", "", passage.heading.lower()).replace(" ", "-")
 
 
 def _entity_record(data: Fields, page: HtmlPage, head: PageMetadata, title: str, identity: str) -> Record:

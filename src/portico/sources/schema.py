@@ -95,7 +95,8 @@ def describe_table(connection: sqlalchemy.Connection, name: str, schema: str | N
     table = Table(name, schema, columns, tuple(keys))
     if not keys:
         table = Table(name, schema, columns, _unique_column(connection, table))
-    foreign = [key for found in inspector.get_foreign_keys(name, schema) if (key := _foreign_key(found))]
+    constraints = inspector.get_foreign_keys(name, schema)
+    foreign = [key for constraint in constraints if (key := _foreign_key(constraint))]
     return Table(name, schema, columns, table.keys, tuple(foreign))
 
 
@@ -109,10 +110,11 @@ def stems(table: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((normalized(table), normalized(singular(table.casefold())))))
 
 
-def _foreign_key(found: Mapping[str, Any]) -> ForeignKey | None:
-    columns = cast("Sequence[str]", found["constrained_columns"])
-    # A key of several columns is no field of its own, so nothing can be a link.
-    return ForeignKey(columns[0], found["referred_table"], found["referred_schema"]) if len(columns) == 1 else None
+def _foreign_key(constraint: Mapping[str, Any]) -> ForeignKey | None:
+    columns = cast("Sequence[str]", constraint["constrained_columns"])
+    if len(columns) > 1:  # no field of its own, so nothing can be a link
+        return None
+    return ForeignKey(columns[0], constraint["referred_table"], constraint["referred_schema"])
 
 
 def _unique_column(connection: sqlalchemy.Connection, table: Table) -> tuple[str, ...]:

@@ -69,8 +69,8 @@ def add_failure(report: LoadReport, bad: BadRecord) -> LoadReport:
 
 
 def add_doubts(report: LoadReport, doubts: list[Doubt], count: int) -> LoadReport:
-    kept = (*report.doubts, *doubts)[:MAX_DOUBTS]
-    return replace(report, doubts=kept, doubt_count=report.doubt_count + count)
+    first = (*report.doubts, *doubts)[:MAX_DOUBTS]
+    return replace(report, doubts=first, doubt_count=report.doubt_count + count)
 
 
 def add_remarks(report: LoadReport, remarks: list[Remark]) -> LoadReport:

@@ -142,35 +142,33 @@ def _shape(key: str, groups: Iterable[Rows]) -> RowShape:
 
 def _grouped(entries: Iterable[Entry], shape: RowShape) -> Iterator[Entry]:
     rows: list[Record] = []
-    held: list[Entry] = []  # what was said between the rows of one item
-    counts = [0, 0]
+    total = items = count = 0
     for entry in entries:
         if not isinstance(entry, Record):
-            held.append(entry)
+            yield entry
             continue
+        total += 1
         key = entry.data.get(shape.key)
         if rows and (key is None or key == rows[0].data.get(shape.key)):
-            rows.append(entry)
+            count += 1
+            if count <= MAX_ROWS:
+                rows.append(entry)
             continue
         if rows:
-            yield from _item(rows, shape)
-            counts = [counts[0] + len(rows), counts[1] + 1]
-        yield from held
-        rows, held = [entry], []
+            yield from _item(rows, count, shape)
+        rows, count, items = [entry], 1, items + 1
     if rows:
-        yield from _item(rows, shape)
-        counts = [counts[0] + len(rows), counts[1] + 1]
-    yield from held
-    if counts[0] > counts[1]:
-        yield Remark(shape.key, f"{counts[0]:,} rows with the same {shape.key} were made {counts[1]:,} items")
+        yield from _item(rows, count, shape)
+    if total > items:
+        yield Remark(shape.key, f"{total:,} rows with the same {shape.key} were made {items:,} items")
 
 
-def _item(rows: list[Record], shape: RowShape) -> Iterator[Entry]:
+def _item(rows: list[Record], count: int, shape: RowShape) -> Iterator[Entry]:
+    """Yield the item of rows, which are the first ones if there are more of them than an item may have."""
     first = rows[0]
-    if len(rows) > MAX_ROWS:
-        reason = f"has {len(rows):,} rows; those after the first {MAX_ROWS:,} were left out"
+    if count > len(rows):
+        reason = f"has {count:,} rows; those after the first {len(rows):,} were left out"
         yield Doubt(first.where, reason, shape.key, str(first.data.get(shape.key)), "group_by")
-        rows = rows[:MAX_ROWS]
     shape.learn(rows)
     data: dict[str, Any] = {}
     for row in rows:

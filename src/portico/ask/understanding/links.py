@@ -73,10 +73,10 @@ async def follow_links(plan: QueryPlan, site: Sequence[Fields], finder: ItemFind
     by_name = {fields.collection.name: fields for fields in site}
     names = [name for name in paths if _title_fields(by_name[name].collection)][:MAX_TARGETS]
     tokens = tokens_of(plan.question, language)
-    found = await asyncio.gather(
+    matches = await asyncio.gather(
         *(_find_titles(by_name[name].collection, plan.question, finder) for name in (target.name, *names))
     )
-    spans = [list(_title_spans(items, by_name[name], tokens, language)) for name, items in found]
+    spans = [list(_title_spans(items, by_name[name], tokens, language)) for name, items in matches]
     own, *others = spans
     mentions = [
         NamedItems(span, title, paths[name], items)

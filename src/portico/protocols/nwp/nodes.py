@@ -219,12 +219,12 @@ class NodeRegistry:
         """Return the nodes whose records the fields of a node name by id, as foreign keys do."""
         node = self.all[name]
         links = links_among(self._site.catalog.public)
-        found = {
+        nodes = {
             self._published_name(link): self.url(node_of(link.target), base)
             for link in links
             if link.collection in node.collections
         }
-        return {"links": found} if found else {}
+        return {"links": nodes} if nodes else {}
 
     def _published_name(self, link: FieldLink) -> str:
         """Return the name that a field has in the schema of its node."""
