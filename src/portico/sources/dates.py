@@ -75,7 +75,6 @@ _PART = re.compile(r"([0-9]{1,6}(?:[.,][0-9]{1,3})?)[ -]?([^\W\d_]{1,8})\.?")
 _WORDS = re.compile(rf"{_PART.pattern}(?:(?:,|[ ]and|[ ]und|[ ]et)?[ ]?{_PART.pattern}){{0,3}}")
 _HOURS = re.compile(r"([0-9]{1,3}) ?h ?([0-5][0-9])")
 _CLOCK = re.compile(r"([0-9]{1,3}):([0-5][0-9])(?::([0-5][0-9](?:\.[0-9]{1,6})?))?")
-_TIME_OF_DAY = re.compile(_TIME, re.VERBOSE)
 _ALONE = frozenset({"m", "d", "w"})  # metres, or anything else
 _EPOCH_UNITS = {"seconds": 1_000_000, "milliseconds": 1000}
 
@@ -210,8 +209,3 @@ def iso_duration(length: Decimal) -> str:
     exact = f"{rest.normalize():f}"
     parts = [f"{hours}H" if hours else "", f"{minutes}M" if minutes else "", f"{exact}S" if rest else ""]
     return f"PT{''.join(parts) or '0S'}"
-
-
-def is_time_of_day(text: str) -> bool:
-    match = _TIME_OF_DAY.fullmatch(text)
-    return match is not None and int(match["hour"]) < 24

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import sqlalchemy
 from sqlalchemy.exc import SQLAlchemyError
 
-from portico.sources.schema import ForeignKey, Table, normalized, stems
+from portico.sources.schema import ForeignKey, Table, compact, stems
 
 _PARENTS = ("parent",)  # words for another row of the same table
 
@@ -34,13 +34,13 @@ def _by_names(table: Table, others: Mapping[str, Table]) -> Iterator[ForeignKey]
             continue
         names = _reference_names(target, is_own=target.name == table.name)
         for column in table.columns:
-            if column != own and normalized(column) in names:
+            if column != own and compact(column) in names:
                 yield ForeignKey(column, target.name, target.schema)
 
 
 def _reference_names(target: Table, *, is_own: bool) -> frozenset[str]:
     """Return what columns that refer to a table are called: `artist_id`, `ArtistId` or `artist`."""
-    key = normalized(target.keys[0])
+    key = compact(target.keys[0])
     if is_own:
         return frozenset(f"{word}{ending}" for word in _PARENTS for ending in {key, "id", ""})
     names = {name for stem in stems(target.name) for name in (stem, f"{stem}{key}", f"{stem}id")}

@@ -242,12 +242,6 @@ def parse_number(text: str, decimal: str) -> int | float | None:
     return -number if is_negative else number
 
 
-def unit_of(text: str) -> str:
-    """Return the unit or the currency that a number has; empty if it has none."""
-    notation = read_amount(text)
-    return notation.unit if notation else ""
-
-
 def is_convertible(unit: str, target: str) -> bool:
     return unit == target or (unit in _FACTORS and target in _FACTORS and _FACTORS[unit][0] == _FACTORS[target][0])
 

@@ -11,6 +11,7 @@ from importlib.resources import files
 from typing import Any, Final, cast, get_args
 
 from portico.catalog import Role
+from portico.field_names import fold
 
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
 MAX_NAME = 128  # characters of a name that are read
@@ -71,15 +72,10 @@ def excluded_roles(name: str) -> frozenset[Role]:
 def name_words(name: str) -> list[str]:
     """Return the words of a name, without case, accents, numbers and qualifiers at its end."""
     spaced = _CAMEL.sub(" ", unicodedata.normalize("NFKC", name[:MAX_NAME]))
-    words = [word for word in _SEPARATOR.split(_fold(spaced)) if word][:MAX_WORDS]
+    words = [word for word in _SEPARATOR.split(fold(spaced)) if word][:MAX_WORDS]
     while len(words) > 1 and (words[-1] in _QUALIFIERS or words[-1].isdigit()):
         words.pop()
     return words
-
-
-def _fold(text: str) -> str:
-    decomposed = unicodedata.normalize("NFKD", text.casefold())
-    return unicodedata.normalize("NFKC", "".join(c for c in decomposed if not unicodedata.combining(c)))
 
 
 def _parts(words: Sequence[str]) -> Iterator[str]:
@@ -128,4 +124,4 @@ def _vocabulary() -> Vocabulary:
 
 
 def _key(entry: str) -> str:
-    return "".join(word for word in _SEPARATOR.split(_fold(entry)) if word)
+    return "".join(word for word in _SEPARATOR.split(fold(entry)) if word)

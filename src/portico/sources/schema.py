@@ -4,7 +4,6 @@ System tables, the shadow tables of search indexes and the records of migration 
 listed.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -14,6 +13,7 @@ from sqlalchemy import types
 from sqlalchemy.exc import SQLAlchemyError
 
 from portico.catalog import singular
+from portico.field_names import normalize
 
 MAX_COUNT = 1_000_000  # rows that are counted of one table
 _TOOL_TABLES = frozenset(
@@ -100,14 +100,14 @@ def describe_table(connection: sqlalchemy.Connection, name: str, schema: str | N
     return Table(name, schema, columns, table.keys, tuple(foreign))
 
 
-def normalized(name: str) -> str:
-    """Return a name without case and separators."""
-    return re.sub(r"[\W_]+", "", name).casefold()
+def compact(name: str) -> str:
+    """Return a name without case, accents and separators."""
+    return normalize(name).replace("_", "")
 
 
 def stems(table: str) -> tuple[str, ...]:
     """Return what columns may call a row of a table: `customers` and `customer`."""
-    return tuple(dict.fromkeys((normalized(table), normalized(singular(table.casefold())))))
+    return tuple(dict.fromkeys((compact(table), compact(singular(table.casefold())))))
 
 
 def _foreign_key(constraint: Mapping[str, Any]) -> ForeignKey | None:
@@ -119,7 +119,7 @@ def _foreign_key(constraint: Mapping[str, Any]) -> ForeignKey | None:
 
 def _unique_column(connection: sqlalchemy.Connection, table: Table) -> tuple[str, ...]:
     wanted = ("id", *(f"{stem}{ending}" for stem in stems(table.name) for ending in ("id", "key", "code")))
-    by_name = {normalized(column): column for column in list(table.columns)[::-1]}
+    by_name = {compact(column): column for column in list(table.columns)[::-1]}
     candidates = [by_name[name] for name in wanted if name in by_name]
     return next(((name,) for name in candidates if _is_unique(connection, table, name)), ())
 
