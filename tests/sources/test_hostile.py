@@ -11,7 +11,7 @@ import pytest
 
 from portico.errors import SourceError
 from portico.sources.base_urls import join_addresses
-from portico.sources.records import Record
+from portico.sources.records import Record, Remark
 from portico.sources.references import parse_document
 from portico.sources.roles import FieldProfile, FieldType, assign_roles
 
@@ -58,6 +58,51 @@ def test_a_member_of_an_archive_without_a_name_leaves_the_others(read, good, tmp
         archive.writestr("a.csv", "id,name\n2,Cake\n")
 
     assert [record.id for record in good(read(tmp_path / "a.zip"))] == ["2"]
+
+
+def test_links_that_a_folder_does_not_follow_are_named(read, good, tmp_path: Path) -> None:
+    folder = tmp_path / "site"
+    (folder / "posts").mkdir(parents=True)
+    (folder / "posts" / "a.md").write_text("# Pie\n\nBaked today")
+    (tmp_path / "secret.txt").write_text("A secret outside of the folder")
+    targets = {"loop": ".", "up": "..", "out.txt": "../secret.txt", "gone": "nowhere", "self": "self"}
+    for name, target in targets.items():
+        (folder / name).symlink_to(target)
+    (folder / "posts" / "again.md").symlink_to("a.md")
+
+    entries = read(folder)
+
+    assert {record.where for record in good(entries)} == {"posts/a.md", "posts/again.md"}
+    [remark] = [entry for entry in entries if isinstance(entry, Remark)]
+    assert remark.text == "5 links to folders or out of this one not followed: gone, loop, out.txt, self, up"
+
+
+@pytest.mark.parametrize("text", ["An *unfinished emphasis", "An `unknown role`:nope:", "A |missing| part and a_ link"])
+def test_mistakes_in_restructured_text_cost_no_page(read, good, tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.rst").write_text(f"Title\n=====\n\n{text} of a page that is read.\n")
+
+    [record] = good(read(tmp_path / "a.rst"))
+
+    assert "of a page that is read" in record.data["text"]
+
+
+def test_a_feed_with_a_letter_that_is_none_is_an_error_of_the_source(read, tmp_path: Path) -> None:
+    entry = '<entry><id>1</id><title>&#55296;</title><link href="/a"/></entry>'
+    (tmp_path / "a.atom").write_text(f'<feed xmlns="http://www.w3.org/2005/Atom">{entry}</feed>')
+
+    with pytest.raises(SourceError, match="not a readable feed"):
+        read(tmp_path / "a.atom")
+
+
+@pytest.mark.parametrize("name", ["a.xlsx", "a.docx"])
+def test_a_part_of_an_office_file_that_is_damaged_is_an_error_of_the_source(read, tmp_path: Path, name: str) -> None:
+    part = "xl/worksheets/sheet1.xml" if name == "a.xlsx" else "word/document.xml"
+    with zipfile.ZipFile(tmp_path / name, "w") as archive:
+        archive.writestr(part, "<sheet>Pie</sheet>")
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes().replace(b"Pie", b"Tea", 1))
+
+    with pytest.raises(SourceError, match="cannot be unpacked"):
+        read(tmp_path / name)
 
 
 @pytest.mark.parametrize("text", ["info: {version: 2020-13-45}", f"version: {'9' * 6000}", "- " * 3000])

@@ -178,7 +178,9 @@ def test_a_folder_is_never_left_through_links_and_hidden_files_stay_hidden(read,
     (root / "notes.txt").write_text("a text")
     os.mkfifo(root / "pipe.md")
 
-    assert [entry.where for entry in read(root)] == ["alias.md", "notes.txt", "sub/b.md"]
+    *pages, remark = read(root)
+    assert [entry.where for entry in pages] == ["alias.md", "notes.txt", "sub/b.md"]
+    assert remark.text == "3 links to folders or out of this one not followed: dangling.md, folder, leak.md"
 
 
 def test_a_page_that_is_too_large_is_reported(read, tmp_path: Path):

@@ -84,14 +84,21 @@ def read_part(archive: zipfile.ZipFile, name: str, max_bytes: int) -> bytes | No
         raise SourceError(f"{name} cannot be unpacked: {problem}") from problem
 
 
+def read_head(archive: zipfile.ZipFile, member: zipfile.ZipInfo, size: int) -> bytes:
+    """Return the first bytes of a member. Raise SourceError if it is damaged."""
+    try:
+        with archive.open(member) as part:
+            return part.read(size)
+    except BROKEN as problem:
+        raise SourceError(f"{member.filename} cannot be unpacked: {problem}") from problem
+
+
 def refuse_doctypes(archive: zipfile.ZipFile, name: str) -> None:
     """Refuse an office document with declarations of XML entities, which its format does not allow."""
     for member in archive.infolist():
-        if member.filename.endswith((".xml", ".rels")):
-            with archive.open(member) as part:
-                head = part.read(_HEAD)
-            if b"<!DOCTYPE" in head.replace(b"\x00", b""):
-                raise SourceError(f"{name} declares XML entities in {member.filename}, which are not read.")
+        is_xml = member.filename.endswith((".xml", ".rels"))
+        if is_xml and b"<!DOCTYPE" in read_head(archive, member, _HEAD).replace(b"\x00", b""):
+            raise SourceError(f"{name} declares XML entities in {member.filename}, which are not read.")
 
 
 def _check_sizes(archive: zipfile.ZipFile, name: str, max_bytes: int) -> None:

@@ -28,7 +28,10 @@ def read(document: Document) -> Iterator[Entry]:
         raise SourceError(f"The feed {document.name} is larger than {MAX_RECORD_BYTES >> 20} MB.")
     refuse_entities(text, document.name)
     # A stream, not bytes: feedparser takes bytes for the name of a file to open.
-    feed = _parse(io.BytesIO(text), sanitize_html=False, resolve_relative_uris=False)
+    try:
+        feed = _parse(io.BytesIO(text), sanitize_html=False, resolve_relative_uris=False)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as problem:
+        raise SourceError(f"{document.name} is not a readable feed: {problem}") from problem
     if not feed.get("version") and not feed["entries"]:
         raise SourceError(f"{document.name} is not an RSS or Atom feed.")
     base = _base(feed, document)

@@ -101,6 +101,7 @@ FORMATS = {
     "sql": "tables of an SQL database",
     "openapi": "the operations of an OpenAPI 3 document",
 }
+MAX_LINKS = 8  # of a folder that the report names
 _WEB = ("http://", "https://")
 _SCHEME = re.compile(r"([a-z]+)\+(https?://.*|file:.*)", re.DOTALL)
 _DATABASE = re.compile(r"(sqlite|postgres|postgresql|mysql|mariadb|mssql|oracle)(\+\w+)?:")
@@ -306,6 +307,9 @@ def _read_folder(root: Path, kind: str | None, options: SourceOptions, web: Fetc
     yield from folders.read_members(
         members, str(root), lambda document, kind: _read_document(document, kind, options, web), kind
     )
+    if links := sorted(path.relative_to(root).as_posix() for path in _unfollowed_links(root)):
+        count = "1 link" if len(links) == 1 else f"{len(links):,} links"
+        yield Remark(str(root), f"{count} to folders or out of this one not followed: {', '.join(links[:MAX_LINKS])}")
 
 
 @contextmanager
@@ -438,12 +442,27 @@ def _download(url: str, fetcher: Fetcher, check: RevisionCheck) -> Generator[Doc
 def list_files(root: Path) -> Iterator[Path]:
     """Yield the regular files of a folder in order, without hidden ones and without links that lead outside."""
     inside = root.resolve()
+    for folder, _, names in _walk(root):
+        for name in names:
+            path = folder / name
+            if path.is_file() and path.resolve().is_relative_to(inside):
+                yield path
+
+
+def _unfollowed_links(root: Path) -> Iterator[Path]:
+    """Yield the links of a folder to folders, to files outside of it, and to nothing."""
+    inside = root.resolve()
+    for folder, inner, names in _walk(root):
+        for path in (folder / name for name in (*inner, *names)):
+            if path.is_symlink() and not (path.is_file() and path.resolve().is_relative_to(inside)):
+                yield path
+
+
+def _walk(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """Yield each folder below one with the names of its folders and its files in order, without hidden ones."""
     for folder, inner, names in os.walk(root):
         inner[:] = sorted(name for name in inner if not name.startswith(".") and name not in folders.TOOL_FOLDERS)
-        for name in sorted(names):
-            path = Path(folder) / name
-            if not name.startswith(".") and path.is_file() and path.resolve().is_relative_to(inside):
-                yield path
+        yield Path(folder), inner, sorted(name for name in names if not name.startswith("."))
 
 
 def _read_sql(place: str, options: SourceOptions) -> Iterator[Entry]:

@@ -59,4 +59,8 @@ def _keep_content(message: nodes.system_message) -> None:
     literal = next(iter(message.findall(nodes.literal_block)), None)
     lines = literal.astext().splitlines()[1:] if literal is not None else []
     content = "\n".join(line.strip() for line in lines if not line.strip().startswith(":"))
-    message.replace_self([nodes.paragraph("", part) for part in content.split("\n\n") if part.strip()])
+    parts = [nodes.paragraph("", part) for part in content.split("\n\n") if part.strip()]
+    if parts:
+        message.replace_self(parts)
+    elif message.parent is not None:  # replaced by nothing, a message that the text refers to would be an error
+        message.parent.remove(message)

@@ -11,7 +11,7 @@ from openpyxl import load_workbook
 from openpyxl.utils.exceptions import InvalidFileException, ReadOnlyWorkbookException, SheetTitleException
 
 from portico.errors import SourceError
-from portico.sources.archives import open_zip, refuse_doctypes
+from portico.sources.archives import open_zip, read_head, refuse_doctypes
 from portico.sources.records import BadRecord, Document, Doubt, Entry, Remark, SourceOptions, collection_name
 from portico.sources.sheets import ErrorValue, Row, Sheet, open_sheet, sheet_entries
 
@@ -107,7 +107,6 @@ def _check_parts(archive: zipfile.ZipFile, name: str) -> Iterator[Entry]:
     for part in archive.infolist():
         if part.filename == "xl/sharedStrings.xml" and part.file_size > MAX_SHARED_TEXTS:
             raise SourceError(f"{name} has texts of more than {MAX_SHARED_TEXTS >> 20} MB.")
-        if part.filename.startswith("xl/worksheets/"):
-            with archive.open(part) as sheet:
-                if _EMPTY_FORMULA.search(sheet.read(_SAMPLE)):
-                    yield Doubt(name, _NO_VALUES, value=part.filename)
+        is_sheet = part.filename.startswith("xl/worksheets/")
+        if is_sheet and _EMPTY_FORMULA.search(read_head(archive, part, _SAMPLE)):
+            yield Doubt(name, _NO_VALUES, value=part.filename)
