@@ -196,3 +196,32 @@ async def test_a_question_about_something_else_keeps_no_limits(demo: Asked, ques
 
     assert answer.understood.text == question
     assert not [each for each in answer.constraints if "price" in each.field]
+
+
+# The word that names the collection
+
+
+DISHES: dict[str, Data] = {
+    "bread": {"name": "Bread", "description": "With butter.", "price": 2.5},
+    "soup": {"name": "Lentil soup", "description": "A warm soup.", "price": 4.5},
+    "lasagne": {"name": "Lasagne", "description": "Our most loved dish.", "price": 14},
+    "steak": {"name": "Steak", "description": "A hearty dish with fries.", "price": 22},
+}
+TOOLS: dict[str, Data] = {"spoon": {"name": "Spoon", "description": "For any dish.", "price": 1}}
+
+
+@pytest.mark.parametrize(
+    ("question", "ids"),
+    [
+        ("cheapest dishes", ["bread", "soup", "lasagne", "steak"]),
+        ("the cheapest dish", ["bread", "soup", "lasagne", "steak"]),
+        ("show me the most expensive dishes", ["steak", "lasagne", "soup", "bread"]),
+        ("dishes under 5", ["bread", "soup"]),
+        ("cheap dishes", ["bread", "soup", "lasagne", "steak"]),
+    ],
+)
+async def test_the_word_that_names_a_collection_of_no_type_is_not_searched_for(question: str, ids: list[str]) -> None:
+    async with opened_small({"dishes": DISHES, "tools": TOOLS}) as asked:
+        answer = await asked(question)
+
+    assert (answer.ids if "under" not in question else sorted(answer.ids)) == ids

@@ -272,6 +272,7 @@ def plan_query(ask: Ask, site: Sequence[Fields], language: str, today: date, phr
     findings = parse_question(turn.text, today, language)
     attributes, ignored = attribute_constraints(ask, today, language)
     calls = _find_collections(turn.text, site)
+    sure = sure or _find_heads(turn.text, findings, site, language)
     chosen, kind, wrong = _choose_collections(ask, site, calls, sure)
     parsed = parse_constraints(findings, turn.text, chosen)
     in_words = [constraint for constraint in parsed if constraint.slot != "date" or _takes_place(turn.text, chosen)]
@@ -390,6 +391,22 @@ def _find_collections(text: str, site: Sequence[Fields]) -> frozenset[str]:
         fields.collection.name
         for fields in site
         if any(_within(name, stems[language]) for language in LANGUAGES for name in names_of(fields, language))
+    )
+
+
+def _find_heads(text: str, findings: Sequence[Finding], site: Sequence[Fields], language: str) -> frozenset[str]:
+    """Return the collections without a type that are compared by name: "cheapest dishes", "dishes under 9"."""
+    compared = [finding for finding in findings if isinstance(finding, SortOrder | Quantity)]
+    if not compared and not CHEAP_WORDS.intersection(words(text.lower())):
+        return frozenset()
+    rest = _without_spans(text, [(finding.start, finding.end) for finding in compared])
+    phrase = _first_phrase(_without_words(rest, OPEN_WORDS | PICK_WORDS | CHEAP_WORDS), language)
+    keys = {language: key_of(" ".join(phrase), language) for language in LANGUAGES}
+    return frozenset(
+        fields.collection.name
+        for fields in site
+        if not fields.collection.type
+        and any(keys[language][-len(name) :] == name for language in LANGUAGES for name in names_of(fields, language))
     )
 
 
@@ -640,14 +657,19 @@ _HOW_MANY = re.compile(
 
 def _heads(text: str, language: str, facets: Sequence[Facet]) -> list[str]:
     """Return the collections of the head noun's category: "soup" in "lentil soup", not in "soup bowl"."""
+    head = " ".join(_first_phrase(text, language))
+    return [facet.collection for facet in facets if head and f" {head}".endswith(f" {facet.words.lower()}")]
+
+
+def _first_phrase(text: str, language: str) -> list[str]:
+    """Return the first words in a row that say something."""
     stop, phrase = STOPWORDS.get(language, frozenset[str]()) | STOPWORDS["en"], list[str]()
     for word in words(text.lower()):
         if word not in stop:
             phrase.append(word)
         elif phrase:
             break
-    head = " ".join(phrase)
-    return [facet.collection for facet in facets if head and f" {head}".endswith(f" {facet.words.lower()}")]
+    return phrase
 
 
 def _cheapness_order(text: str) -> SortOrder | None:
