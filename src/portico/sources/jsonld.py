@@ -23,6 +23,9 @@ from portico.sources.records import (
 
 # Members that hold the records of an answer, most telling first.
 WRAPPERS = (b"@graph", b"items", b"data", b"results", b"records", b"entries", b"rows", b"hits", b"value")
+# Members that hold an envelope in an envelope.
+_INNER = frozenset((*WRAPPERS, b"response", b"result", b"payload", b"body"))
+_MAX_INNER = 5
 # An object with one of these is a thing of its own, not an envelope around things.
 _IDENTITY = frozenset((b"@type", b"@id"))
 _NAMES = frozenset((b"id", b"name", b"title", b"headline", b"url"))
@@ -40,7 +43,7 @@ def read(document: Document) -> Iterator[Entry]:
         return (
             read_lines(document) if shape.is_one_line else _pieces(document, scan.values(scan.Scanner(document.file)))
         )
-    wrapper = _find_wrapper(shape)
+    wrapper = _find_wrapper(shape) or _find_inner_wrapper(document, shape)
     if wrapper is None:
         return _pieces(document, scan.values(scan.Scanner(document.file)))
     inside = scan.Scanner(document.file, offset=wrapper.offset, line=wrapper.line)
@@ -137,6 +140,21 @@ def _find_wrapper(shape: scan.Outline) -> scan.Member | None:
         if name in by_name and by_name[name] in of_objects:
             return by_name[name]
     return of_objects[0] if len(of_objects) == 1 and not shape.names & _NAMES else None
+
+
+def _find_inner_wrapper(document: Document, shape: scan.Outline) -> scan.Member | None:
+    """Return the array with the records of `{"data": {"results": [...]}}`."""
+    for _ in range(_MAX_INNER):
+        if shape.names & (_IDENTITY | _NAMES) or any(member.first == b"{" for member in shape.arrays):
+            return None
+        inner = [member for member in shape.objects if member.name in _INNER or len(shape.names) == 1]
+        outline = scan.outline(document.file, inner[0].offset, inner[0].line) if len(inner) == 1 else None
+        if outline is None:
+            return None
+        if wrapper := _find_wrapper(outline):
+            return wrapper
+        shape = outline
+    return None
 
 
 def _pieces(document: Document, pieces: Iterator[scan.Piece]) -> Iterator[Entry]:

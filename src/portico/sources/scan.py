@@ -33,7 +33,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member of the top-level object whose value is an array, and the first byte inside that array."""
+    """A member of an object whose value is an array or an object, where that starts, and the first byte inside."""
 
     name: bytes
     offset: int
@@ -43,10 +43,11 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """The shape of the first value of a file: its members, which of them are arrays, and whether more follows."""
+    """The shape of an object: its members, which of them are arrays or objects, and whether more follows."""
 
     names: frozenset[bytes]
     arrays: tuple[Member, ...]
+    objects: tuple[Member, ...]
     is_closed: bool
     is_alone: bool
     is_one_line: bool
@@ -159,22 +160,23 @@ class Scanner:
         self._start = self._at
 
 
-def outline(file: BinaryIO) -> Outline | None:
-    """Return the shape of the first value of a file; None if it is not an object."""
-    scanner = Scanner(file)
+def outline(file: BinaryIO, offset: int = 0, line: int = 1) -> Outline | None:
+    """Return the shape of the first value of a file, or of the value at an offset; None if it is not an object."""
+    scanner = Scanner(file, offset=offset, line=line)
     if scanner.peek() != b"{":
         return None
     _, first_line = scanner.position()
     scanner.take()
     names: set[bytes] = set()
     arrays: list[Member] = []
-    is_closed = _members(scanner, names, arrays)
+    objects: list[Member] = []
+    is_closed = _members(scanner, names, arrays, objects)
     _, last_line = scanner.position()
     is_alone = not scanner.peek()
-    return Outline(frozenset(names), tuple(arrays), is_closed, is_alone, first_line == last_line)
+    return Outline(frozenset(names), tuple(arrays), tuple(objects), is_closed, is_alone, first_line == last_line)
 
 
-def _members(scanner: Scanner, names: set[bytes], arrays: list[Member]) -> bool:
+def _members(scanner: Scanner, names: set[bytes], arrays: list[Member], objects: list[Member]) -> bool:
     while (byte := scanner.peek()) != b"}":
         if not byte or len(names) > _MAX_MEMBERS:
             return False
@@ -185,7 +187,9 @@ def _members(scanner: Scanner, names: set[bytes], arrays: list[Member]) -> bool:
         names.add(name)
         if scanner.peek() == b":":
             scanner.take()
-        if scanner.peek() != b"[":
+        if (opening := scanner.peek()) != b"[":
+            if opening == b"{":
+                objects.append(Member(name, *scanner.position(), opening))
             scanner.value(keep=False)
             continue
         offset, line = scanner.position()
