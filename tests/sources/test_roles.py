@@ -209,3 +209,23 @@ def test_the_time_for_a_table_grows_with_its_fields_and_not_faster() -> None:
     few, many = (_seconds(lambda size=size: assign_roles(profiles[:size], "measurements")) for size in (200, 2000))
 
     assert many < 40 * few
+
+
+def test_the_link_is_the_page_for_people_not_that_of_an_api():
+    api = text("url", "https://api.github.example/repos/acme/w/issues/1", format="url")
+    page = text("html_url", "https://github.example/acme/w/issues/1", format="url")
+
+    assert assign_roles([api, page])["link"] == "html_url"
+    assert assign_roles([api])["link"] == "url"
+
+
+def test_a_state_that_says_how_far_a_thing_is_is_no_place():
+    assert "place" not in assign_roles([text("state", "open", "closed", distinct=0.1)])
+    assert assign_roles([text("state", "Texas", "Ohio"), text("name")])["place"] == "state"
+
+
+def test_a_sale_price_that_few_items_have_is_not_the_price():
+    sale = FieldProfile("Sale price", FieldType.NUMBER, coverage=0.3, examples=(8.5, 16))
+    regular = FieldProfile("Regular price", FieldType.NUMBER, coverage=0.9, examples=(10, 18))
+
+    assert assign_roles([sale, regular])["price"] == "Regular price"

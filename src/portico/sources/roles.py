@@ -24,6 +24,12 @@ _DATES: Final = frozenset({"date", "datetime", "year"})
 _LATITUDE, _LONGITUDE = 90.0, 180.0
 _IMAGE = re.compile(r"\.(?:jpe?g|png|gif|webp|avif|svg|bmp|tiff?)(?:[?#].*)?\Z", re.IGNORECASE)
 _URL = re.compile(r"https?://[^\s/]+", re.IGNORECASE)
+_API = re.compile(r"https?://(?:api\.|[^\s/]+/api/)", re.IGNORECASE)
+# What a field called `state` says that is no state of a country.
+_STATUSES: Final = frozenset(
+    {"active", "archived", "approved", "cancelled", "canceled", "closed", "completed", "done", "draft", "inactive",
+     "merged", "new", "open", "paid", "pending", "processing", "published", "rejected", "resolved", "shipped"}
+)  # fmt: skip
 _RELATIVE = re.compile(r"[^\s:/]*+/[^\s:]*+\Z")
 _EMAIL = re.compile(r"[^\s@]+@[^\s@]+\.[^\s@]+\Z")
 _HASH = re.compile(r"(?=.*\d)(?:[0-9a-f]{8,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|sha\w*:.+)\Z", re.IGNORECASE)
@@ -118,7 +124,8 @@ def _score_link(candidate: _Candidate) -> float | None:
         return None
     points = _points(candidate.matches.get("link"))
     if points is not None and (is_url or _share(profile, _is_address) >= 0.5):
-        return points
+        # `url` of an API leads programs, `html_url` beside it people.
+        return points - 60 * (_share(profile, lambda text: _API.match(text) is not None) >= 0.5)
     is_other = "link" in candidate.excluded or candidate.has_name_of("image")
     return 40.0 * profile.distinct if is_url and not is_other and profile.distinct > MIN_DISTINCT else None
 
@@ -128,7 +135,10 @@ def _score_price(candidate: _Candidate) -> float | None:
     if profile.type not in NUMERIC:
         return None
     points = _points(candidate.matches.get("price"))
-    return points + 20 * (profile.format == "money") if points is not None else None
+    if points is None:
+        return None
+    # A sale price that few items have is not what the others cost.
+    return points + 20 * (profile.format == "money") - 40 * (1 - profile.coverage)
 
 
 def _score_date(candidate: _Candidate) -> float | None:
@@ -143,6 +153,7 @@ def _score_date(candidate: _Candidate) -> float | None:
 def _score_place(candidate: _Candidate) -> float | None:
     profile = candidate.profile
     is_place = _is_text(profile) and profile.format in {"", _CODE} and profile.length <= MAX_TITLE
+    is_place = is_place and _share(profile, lambda text: text.casefold() in _STATUSES) < 0.5
     return _points(candidate.matches.get("place")) if is_place else None
 
 
