@@ -52,6 +52,9 @@ def column(values: Sequence[Any], name: str = "x") -> tuple[str, str, str, list[
         ("x", ["1 234,5", "1 234"], "number", "", "", [1234.5, 1234]),
         ("x", ["1,234,567", "12"], "integer", "", "", [1234567, 12]),
         ("x", ["0,125", "3,250"], "number", "", "", [0.125, 3.25]),
+        ("x", [".5", "1.2", "-.25"], "number", "", "", [0.5, 1.2, -0.25]),
+        ("x", [",5", "1,2"], "number", "", "", [0.5, 1.2]),
+        ("x", [".5 kg", "2 kg"], "number", "quantity", "kg", [0.5, 2]),
         ("x", ["1,200", "3,400", "980", "5,100", "2,300", "17,000", "12"], "integer", "", "",
          [1200, 3400, 980, 5100, 2300, 17000, 12]),
         ("lat", ["52.520", "48.137"], "number", "latitude", "", [52.52, 48.137]),
@@ -87,6 +90,7 @@ def column(values: Sequence[Any], name: str = "x") -> tuple[str, str, str, list[
         ("x", ["3/18/2019 5:30 PM"], "timestamp", "datetime", "", ["2019-03-18T17:30:00"]),
         ("created_at", ["1552925851", "0"] + ["1552925851"] * 10, "timestamp", "datetime", "", None),
         ("created", ["1552925851000"], "timestamp", "datetime", "", ["2019-03-18T16:17:31Z"]),
+        ("last_modified_t", ["1552925851"], "timestamp", "datetime", "", ["2019-03-18T16:17:31Z"]),
         ("amount", ["1552925851"], "integer", "", "", [1552925851]),
         ("x", ["1:30:00", "0:05:10"], "duration", "", "", ["PT1H30M", "PT5M10S"]),
         ("x", ["25 min", "1h 30m", "PT25M", "90 minutes"], "duration", "", "",
@@ -97,6 +101,8 @@ def column(values: Sequence[Any], name: str = "x") -> tuple[str, str, str, list[
         ("x", ["12,50 €", "1.299,00 €"], "number", "money", "EUR", [12.5, 1299.0]),
         ("x", ["EUR 12.50", "-EUR 3.00"], "number", "money", "EUR", None),
         ("x", ["$1,299", "$5"], "number", "money", "USD", [1299, 5]),
+        ("価格", ["9,545円", "300円"], "number", "money", "JPY", [9545, 300]),
+        ("x", ["1200 руб.", "90,50 руб."], "number", "money", "RUB", [1200, 90.5]),
         ("x", ["12.5 %", "3%"], "number", "percent", "%", [12.5, 3]),
         ("x", ["4 kg", "12 kg"], "integer", "quantity", "kg", [4, 12]),
         ("x", ["220 kcal", "90 kcal"], "integer", "quantity", "kcal", [220, 90]),
@@ -106,6 +112,13 @@ def column(values: Sequence[Any], name: str = "x") -> tuple[str, str, str, list[
         ("x", ['["a","b"]', "[]"], "array", "", "", [["a", "b"], []]),
         ("tags", ["red, blue", "green", "blue, green"], "array", "", "", [["red", "blue"], ["green"],
          ["blue", "green"]]),
+        ("Images", ["https://a.example/1.jpg, https://a.example/2.jpg", "https://a.example/3.jpg"] * 2, "array", "", "",
+         [["https://a.example/1.jpg", "https://a.example/2.jpg"], ["https://a.example/3.jpg"]] * 2),
+        ("Poster", ["https://a.example/1_CR0,0,67.jpg", "https://a.example/2_CR1,0,67.jpg"], "string", "url", "",
+         ["https://a.example/1_CR0,0,67.jpg", "https://a.example/2_CR1,0,67.jpg"]),
+        ("x", ["<p>Salt &amp; oil</p>", "<b>Tea</b>; hot"], "string", "", "",
+         ["<p>Salt &amp; oil</p>", "<b>Tea</b>; hot"]),
+        ("brand", ["Marks &amp; Spencer", "H&amp;M"], "string", "", "", ["Marks &amp; Spencer", "H&amp;M"]),
         ("x", ["Berlin, Germany", "Rome, Italy"], "string", "", "", ["Berlin, Germany", "Rome, Italy"]),
         ("location", ["52.5, 13.4"], "object", "coordinates", "", [{"latitude": 52.5, "longitude": 13.4}]),
         ("x", ["https://example.org/a"], "string", "url", "", ["https://example.org/a"]),
@@ -196,6 +209,12 @@ def test_many_odd_values_make_a_column_of_texts_with_a_remark():
     assert "4 of 5 values are numbers" in plan.remarks("there")[0].text
 
 
+def test_amounts_of_several_kinds_are_not_said_to_be_too_few():
+    plan, _, _ = convert([{"x": cell} for cell in ["500 g", "1 l", "250 g", "33 cl"]])
+
+    assert "4 of 4 values are amounts, but not of one kind" in plan.remarks("there")[0].text
+
+
 def test_texts_of_digits_in_a_source_with_numbers_are_texts():
     _, rows, _ = convert([{"n": 1, "sku2": "12345", "cost": "12.50", "day": "18.03.2019"}] * 2)
 
@@ -256,6 +275,8 @@ async def test_what_a_declared_type_cannot_take_is_in_the_report():
     assert report.doubts[0].reason.startswith("the site file declares numbers")
 
 
+MISSING = {"", "NA", "N/A", "n/a", "N.A.", "n.a.", "#N/A", "<NA>", "-", "–", "—", "--", "null", "NULL", "None", "NaN",
+           "nan", "\\N"}  # fmt: skip
 CELLS = st.one_of(
     st.text(max_size=20),
     st.from_regex(r"[-$€]?[0-9]{1,4}([.,/: -][0-9]{1,4}){0,3} ?(kg|g|%|€|min|h|AM)?", fullmatch=True),
@@ -275,7 +296,7 @@ def test_every_cell_gets_the_normal_form_of_its_type_or_stays_as_it_is_written(c
     for cell, row in zip(cells, converted, strict=True):
         value = row.get(name)
         if value is None:
-            assert cell.strip() in {"", "NA", "N/A", "-", "–", "—", "--", "null", "None", "NaN", "nan"}
+            assert cell.strip() in MISSING
         elif value == cell:
             assert cell in odd or field.accepts(cell) or field.type is FieldType.ANY
         else:

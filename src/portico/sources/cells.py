@@ -26,6 +26,7 @@ PAIRS: Mapping[str, tuple[str, str]] = {
     "✓/✕": ("✓", "✕"),
 }  # fmt: skip
 _WORDS = frozenset(word for pair in PAIRS.values() for word in pair)
+_MARKUP = re.compile(r"</?[a-zA-Z][^<>]*>|&(?:[a-zA-Z]{2,10}|#[0-9]{1,7}|#x[0-9a-fA-F]{1,6});")
 _DIGIT = re.compile("[0-9]")
 _URL = re.compile(r"(?:https?|ftp)://[^\s/]+\S*", re.IGNORECASE)
 _EMAIL = re.compile(r"[^\s@,;:<>()\"]+@[^\s@,;:<>()\"]+\.[^\W\d_]{2,}")
@@ -52,7 +53,7 @@ def read_cell(text: str) -> Notation:
 
 def _read_digits(text: str) -> Notation | None:
     first = text[0]
-    if first.isdigit() or first in "-−+":
+    if first.isdigit() or first in "-−+.,":
         if number := read_number(text):
             return number
         if date := read_date(text):
@@ -93,6 +94,15 @@ def parse_json(text: str) -> Any:
         return msgspec.json.decode(text.encode())
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
+
+
+def has_markup(text: str) -> bool:
+    """Return whether a text has tags or character references of HTML, whose semicolons separate nothing."""
+    return _MARKUP.search(text) is not None
+
+
+def is_url(text: str) -> bool:
+    return _URL.fullmatch(text) is not None
 
 
 def parse_list(text: str, separator: str) -> list[Any] | None:

@@ -103,7 +103,7 @@ def _to_number(conversion: Conversion) -> Converter:
         number = parse_number(text, decimal)
         if number is None or (wants_whole and not isinstance(number, int)):
             return UNREADABLE
-        amount = None if text[-1].isdigit() and (text[0].isdigit() or text[0] in "-−+") else read_amount(text)
+        amount = None if text[-1].isdigit() and (text[0].isdigit() or text[0] in "-−+.,") else read_amount(text)
         if amount is None:
             bare = read_number(text)
             fits = bare is not None and kind in {Kind.NUMBER, Kind.MONEY}

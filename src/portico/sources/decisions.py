@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from portico.catalog import ID, Field, FieldType
-from portico.sources.cells import MISSING, PAIRS, parse_list
+from portico.sources.cells import MISSING, PAIRS, has_markup, is_url, parse_list
 from portico.sources.column_names import CODE_PAIRS, CODES_BY_NAME, DEGREES, DURATION_PAIRS, NAMES
 from portico.sources.columns import Column, Path, Profile
 from portico.sources.conversion import Conversion
@@ -257,6 +257,8 @@ def _decide_epoch(column: Column, context: Context) -> ColumnType | None:
 def _epoch(column: Column) -> str:
     """Return the unit of whole numbers that are times since 1970, if their name says so."""
     words = name_words(column.path[-1])
+    if len(words) > 1 and words[-1] == "t":  # last_modified_t
+        words.pop()
     if not words or (words[-1] not in NAMES["epoch"] and words[0] not in NAMES["epoch"] - {"at", "time", "date"}):
         return ""
     for unit in ("seconds", "milliseconds"):
@@ -469,8 +471,10 @@ def _shows_list(column: Column, separator: str) -> bool:
     words = name_words(column.path[-1])
     lists = [parse_list(text, separator) or [] for text in column.sample]
     parts = [part for elements in lists for part in elements]
-    if not parts or any(text.strip() == separator for text in column.sample):
+    if not parts or any(text.strip() == separator or has_markup(text) for text in column.sample):
         return False
+    if all(map(is_url, parts)):
+        return True
     short = sum(len(part) <= _LIST_LENGTH and len(part.split()) <= _LIST_WORDS for part in parts)
     if short < ENOUGH * len(parts):
         return False
@@ -510,7 +514,8 @@ def _missed(column: Column) -> str:
     noun = max(nouns, key=lambda noun: nouns[noun])
     if nouns[noun] < NOTABLE * column.filled:
         return ""
-    return f"{column.name}: {nouns[noun]:,} of {column.filled:,} values are {noun}, too few: the column stays text"
+    reason = "too few" if nouns[noun] < ENOUGH * column.filled else "but not of one kind"
+    return f"{column.name}: {nouns[noun]:,} of {column.filled:,} values are {noun}, {reason}: the column stays text"
 
 
 def _with_missing(column: Column, decided: ColumnType) -> ColumnType:
