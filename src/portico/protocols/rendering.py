@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from portico.ask.events import Action, ClarificationEvent, ItemEvent, OperationEvent, Question
 from portico.ask.outcomes import currency_of
-from portico.ask.prose import shorten
+from portico.ask.prose import shorten, strip_markup
 from portico.items import Item
 from portico.protocols import ActionCall, ActionForm, action_bindings
 from portico.requests import Task
@@ -190,10 +190,11 @@ def members(value: Any) -> Mapping[str, Any]:
 
 
 def description(data: Mapping[str, Any]) -> str | None:
+    """Return what an item is described by, without markup: descriptions of shops are often HTML."""
     if text := plain(members(data.get("acceptedAnswer")).get("text")):
         return shorten(text, MAX_ANSWER)  # a question is best described by its answer
     if text := plain(data.get("description")):
-        return text
+        return strip_markup(text).strip() if "<" in text else text
     for name in ("text", "abstract", "articleBody", "acceptedAnswer"):
         if text := plain(data.get(name)):
             return shorten(text, MAX_FALLBACK)

@@ -100,6 +100,8 @@ def test_every_item_has_a_name_that_is_a_text(data: dict, name: str) -> None:
         ({"acceptedAnswer": {"@type": "Answer", "text": "Yes."}}, "Yes."),
         ({"articleBody": "word " * 100}, ("word " * 60).strip() + "…"),
         ({"description": {"@value": "Hot."}}, "Hot."),
+        ({"description": "<p>Hot &amp; <b>sour</b>.</p>"}, "Hot & sour."),
+        ({"description": "Ready in < 20 minutes."}, "Ready in < 20 minutes."),
         ({"description": 5}, None),
         ({}, None),
     ],
