@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 import pytest
 from tests.site.conftest import Calling, Elsewhere, Open
@@ -89,6 +90,17 @@ async def test_a_response_that_repeats_the_secret_is_shown_without_it(tours: Tou
     elsewhere.body = json.dumps({"headers": {"Authorization": f"Bearer {SECRET}"}}).encode()
     async with tours(BEARER) as call:
         assert await call("get_tours") == {"headers": {"Authorization": "Bearer ***"}}
+
+
+@pytest.mark.parametrize("render", [json.dumps, quote, quote_plus, lambda text: quote(text, safe="")])
+async def test_a_secret_is_recognised_as_json_and_addresses_write_it(
+    tours: Tours, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch, render: Callable[[str], str]
+) -> None:
+    secret = 'a "fine" s/cret & Schlüssel'
+    monkeypatch.setenv("TOURS_KEY", secret)
+    elsewhere.body = json.dumps({"said": "key="}).encode().replace(b"key=", render(secret).strip('"').encode())
+    async with tours({"type": "query", "name": "key", "env": "TOURS_KEY"}) as call:
+        assert await call("get_tours") == {"said": "***"}
 
 
 async def test_a_caller_neither_needs_nor_replaces_what_the_credentials_fill(

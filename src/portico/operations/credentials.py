@@ -3,12 +3,13 @@ alone, and never appear in errors, results or what is stored.
 """
 
 import base64
+import json
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, quote_plus, urlencode
 
 import msgspec
 
@@ -160,8 +161,16 @@ def redact_response(raw: bytes, secrets: RequestSecrets) -> bytes:
     """Return a response without the secrets that were sent, if it repeats them."""
     for value in secrets.values:
         if len(value) >= MIN_REDACTED:
-            raw = raw.replace(value.encode(), HIDDEN.encode())
+            for form in _forms(value):
+                raw = raw.replace(form.encode(), HIDDEN.encode())
     return raw
+
+
+def _forms(value: str) -> set[str]:
+    """Return a text as it stands in itself, in JSON and in URLs."""
+    in_json = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+    slashed = {text.replace("/", "\\/") for text in in_json}
+    return {value, *in_json, *slashed, quote(value, safe=""), quote(value), quote_plus(value)}
 
 
 def clear_hosts_of(allow_hosts: Sequence[str]) -> frozenset[str]:
