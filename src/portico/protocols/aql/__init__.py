@@ -1,4 +1,8 @@
-"""MCP-AQL: all operations of a site behind a few endpoints that explain themselves, as tools of MCP and over HTTP."""
+"""MCP-AQL: all operations of a site behind a few endpoints that explain themselves, as tools of MCP and over HTTP.
+
+`routes.py` and `tools.py` receive requests, `endpoint.py` runs them, and `surface.py` lists the operations.
+`envelopes.py` has the forms of answers and errors.
+"""
 
 from typing import Final
 

@@ -1,4 +1,8 @@
-"""The Model Context Protocol: tools, resources and prompts of a site, over HTTP and standard input and output."""
+"""The Model Context Protocol: tools, resources and prompts of a site, over HTTP and standard input and output.
+
+`server.py` says which function handles which method, in the server of the official SDK; `tools.py`, `resources.py` and
+`prompts.py` have them. `routes.py` and `transport.py` serve it over HTTP.
+"""
 
 from typing import Any, Final
 

@@ -1,4 +1,9 @@
-"""NWP 0.4: the site as nodes that agents query, invoke and subscribe to, over HTTP and natively over TCP."""
+"""NWP 0.4: the site as nodes that agents query, invoke and subscribe to, over HTTP and natively over TCP.
+
+`routes.py` mounts it. Over HTTP `http.py` reads a frame and `messages.py` answers it; over TCP `native.py`,
+`handshake.py`, `sessions.py`, `frame_router.py` and `writer.py` do. Both hand frames to `service.py` (queries),
+`actions.py` (calls) and `feeds.py` (subscriptions).
+"""
 
 import re
 from typing import Final

@@ -1,4 +1,7 @@
-"""Plain HTTP endpoints: operations, items, pages, the operator's desk (/desk) and the inspector."""
+"""Plain HTTP endpoints: operations, items, pages, the operator's desk (/desk) and the inspector.
+
+`routes.py` mounts them; each other module has the endpoints of its name.
+"""
 
 from typing import Any, Final
 

@@ -20,7 +20,7 @@ DEPTH = 200  # nearest neighbours that are combined with the text matches
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """What to rank. `resolved` holds the ids for conditions that an index said it cannot test itself.
+    """What to rank. `resolved_ids` holds the ids for conditions that an index said it cannot test itself.
 
     `neighbours` are the nearest by meaning, with their cosines, where an index does not hold the vectors itself.
     With neither text nor vector nor near, everything that may be found is found, and nothing better than the rest.
