@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from portico.catalog import ID, Collection, Field, FieldType, scalar_at
+from portico.catalog import ID, Collection, Field, FieldType
 from portico.items import MAX_ID
 from portico.query import MAX_LIST, Condition, Filter, Or
 
@@ -34,7 +34,7 @@ def links_among(collections: Iterable[Collection]) -> list[FieldLink]:
 
 def linked_ids(data: Mapping[str, Any], field: Field) -> list[str]:
     """Return the ids that a field of an item holds: one, or those of a list."""
-    value = scalar_at(data, field.where)
+    value = field.value(data)
     values = cast("list[Any]", value)[:MAX_IN_LIST] if isinstance(value, list) else [value]
     return list(dict.fromkeys(id for element in values if (id := _id_of(element))))
 

@@ -274,3 +274,15 @@ def test_questions_are_about_different_collections_in_different_ways(portico: Po
 
     assert len(questions) == 3
     assert len({question.split()[0] for question in questions}) > 1
+
+
+def test_names_that_end_with_a_dot_are_fields_like_others(portico: Portico, tmp_path: Path) -> None:
+    (tmp_path / "art.csv").write_text("Art.Nr.;Bez.;Preis\n001;Lampe;12,50 €\n002;Stuhl;45,00 €\n003;Tisch;99,90 €\n")
+
+    loaded = portico("load", "art.csv", "--json", *STORE).json["collections"]["art"]["fields"]
+    checked = portico("check", "--json", *STORE).json["collections"]["art"]["fields"]
+
+    for fields in (loaded, checked):
+        assert {name: field["coverage"] for name, field in fields.items()} == {"Art.Nr.": 1, "Bez.": 1, "Preis": 1}
+        assert fields["Bez."]["role"] == "title"
+    assert "Lampe" in portico("ask", "art under 20", *STORE).out

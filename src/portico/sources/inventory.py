@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from portico.catalog import Collection, scalar_at
+from portico.catalog import Collection
 from portico.query import MATCH_ALL
 from portico.sources.reports import CollectionReport, FieldReport, shorten_example
 from portico.store import Store
@@ -37,7 +37,7 @@ async def describe_items(store: Store, collection: Collection) -> CollectionRepo
 
 def _count(data: Mapping[str, Any], collection: Collection, present: Counter[str], examples: dict[str, Any]) -> None:
     for name, spec in collection.fields.items():
-        value = scalar_at(data, spec.where)
+        value = spec.value(data)
         if value is not None and (not spec.is_typed or spec.comparable_value(data) is not None):
             present[name] += 1
             if name not in examples:

@@ -230,7 +230,8 @@ def _score_title(candidate: _Candidate, collection: str, *, is_person: bool) -> 
         return None
     if candidate.has_name_of("description") and profile.length >= MIN_DESCRIPTION:
         return None
-    is_title = profile.distinct >= MIN_DISTINCT and "." not in profile.name and _share(profile, _is_phrase) >= 0.5
+    is_nested = "." in profile.name.rstrip(".")  # `Bez.` ends an abbreviation
+    is_title = profile.distinct >= MIN_DISTINCT and not is_nested and _share(profile, _is_phrase) >= 0.5
     score = 30 * _share(profile, _is_phrase) + differs
     return score if is_title and score >= MIN_TITLE_SCORE else None
 
